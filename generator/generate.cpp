@@ -9,6 +9,7 @@
 #include "generator/config/config_fields.h"
 #include "generator/config/cost_estimate.h"
 #include "generator/error.h"
+#include "generator/families/invariance.h"
 #include "generator/families/kernel_family.h"
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
@@ -54,6 +55,7 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
   family->supports(question, &reasons);
   check_foreign_fields(config, family->set, family->name, &reasons);
   check_well_formed(config, family->set, &reasons);
+  if (reasons.empty()) check_invariance(question, config, &reasons);
   if (reasons.empty()) family->check(question, config, &reasons);
   return reasons;
 }
@@ -86,6 +88,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   Reasons reasons;
   for (const KernelFamily& family : kernel_families()) {
     if (family.pass != problem.pass || !family.supports(question, &reasons)) continue;
+    if (problem.invariant && &family != invariant_family(question)) continue;
     if (const auto choice = family.default_config(question)) choices.push_back(*choice);
   }
   if (choices.empty()) {

@@ -41,10 +41,10 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104}, kTensorsSizes = {144},
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112}, kTensorsSizes = {144},
                                              kGradientsSizes = {144};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
-              sizeof(attune_problem) == 104);
+              offsetof(attune_problem, invariant) == 104 && sizeof(attune_problem) == 112);
 static_assert(sizeof(attune_tensors) == 144 && sizeof(attune_gradients) == 144);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
@@ -177,6 +177,11 @@ void set_mask(const attune_problem& from, AttentionProblem* problem) {
   problem->mask = attune::MaskKind::causal;
 }
 
+bool flag_of(const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) refuse(std::string(name) + " " + std::to_string(value) + ": it must be 0 or 1");
+  return value == 1;
+}
+
 void require_device(std::int32_t device) {
   if (device < 0 || device > kMaxDevice)
     refuse("device " + std::to_string(device) + ": 0 for the current one, or an ordinal plus 1");
@@ -206,10 +211,9 @@ struct Request {
                                                                          : from.softmax_scale;
     problem.layout = layout_of(from.layout);
     problem.alignment = from.alignment == 0 ? 16 : from.alignment;
-    if (from.deterministic != 0 && from.deterministic != 1) {
-      refuse("deterministic " + std::to_string(from.deterministic) + ": it must be 0 or 1");
-    }
-    problem.deterministic = problem.pass == attune::Pass::backward && from.deterministic == 1;
+    problem.deterministic = flag_of("deterministic", from.deterministic) && problem.pass == attune::Pass::backward;
+    problem.invariant = flag_of("invariant", from.invariant);
+    if (from.reserved != 0) refuse("reserved " + std::to_string(from.reserved) + ": it must be 0");
     require_device(from.device);
     device = from.device;
   }

@@ -109,6 +109,9 @@ typedef struct attune_problem {
   int64_t
       window_left; /* for ATTUNE_MASK_WINDOW: keys before the diagonal that is aligned bottom right; negative: all */
   int64_t window_right; /* keys behind it; negative: all. A causal window has 0 */
+  int32_t invariant;    /* 1: the bits of a row of O and LSE, dQ, dK and dV are the same alone and in a batch, with any
+                           number of heads, and, of a query, in a chunk and in the whole sequence; which can be slower */
+  int32_t reserved;     /* 0 */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last

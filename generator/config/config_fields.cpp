@@ -54,9 +54,12 @@ const ConfigField& config_field(FamilyWord family, std::string_view key) {
 void check_well_formed(const KernelConfig& config, unsigned family, std::vector<std::string>* reasons) {
   for (const ConfigField& field : config_fields()) {
     if ((field.families & family) == 0 || field.is_well_formed(config)) continue;
-    const std::string values = field.step > 1
-                                   ? fmt::format("a multiple of {} from {} to {}", field.step, field.least, field.most)
-                                   : fmt::format("{} to {}", field.least, field.most);
+    int least = field.least;
+    std::string values;  // those with names come first
+    for (; field.name != nullptr && !field.name(least).empty(); ++least)
+      values += fmt::format("{}={}, ", field.word, field.name(least));
+    values += field.step > 1 ? fmt::format("a multiple of {} from {} to {}", field.step, least, field.most)
+                             : fmt::format("{} to {}", least, field.most);
     reasons->push_back(fmt::format("{}: must be {}", field.text(config), values));
   }
 }

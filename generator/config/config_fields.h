@@ -34,6 +34,7 @@ struct ConfigField {
   bool always = false;      ///< written even at its default
   bool sets_apart = false;  ///< the opening of a search takes but one of the configs that agree in all of these
   std::string_view (*name)(int) = nullptr;  ///< of each value that has one, such as those of a choice; else empty
+  unsigned decides_bits = 0;                ///< FamilySet of those whose results have other bits with another value
 
   bool is_default(const KernelConfig& config) const { return get(config) == standard; }
   /// The word as a config's text has it: "kv64", "even-tiles", "order=tile-major", "ordered".

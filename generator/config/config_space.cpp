@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/families/invariance.h"
 #include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 
@@ -13,7 +14,8 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
   const Question question{problem, device};
   for (const KernelFamily& family : kernel_families()) {
     Reasons reasons;
-    if (family.pass == problem.pass && family.supports(question, &reasons))
+    const bool may_serve = !problem.invariant || &family == invariant_family(question);
+    if (family.pass == problem.pass && may_serve && family.supports(question, &reasons))
       family.enumerate(question, extent, &configs);
   }
   return configs;

@@ -67,8 +67,9 @@ enum class DqAdds {
   bulk,  ///< through shared memory, from where each warp adds its part by one bulk reduction
 };
 
-/// KernelConfig::key_parts: as many as fill the device, which each problem's lengths and heads decide.
-inline constexpr int kFillParts = 0;
+/// KernelConfig::key_parts: as many as fill the device, which each problem's lengths and heads decide; or parts of a
+/// fixed number of keys, from the first key on.
+inline constexpr int kFillParts = 0, kFixedParts = -1;
 
 /// Of KernelConfig::l2_parts.
 inline constexpr int kMostL2Parts = 16;
@@ -96,6 +97,7 @@ struct KernelConfig {
   int ctas_per_sm = 1;      ///< CTAs that must fit on an SM together: limits the registers of a thread
   /// Forward: parts of a tile's keys, each worked on by a CTA of its own; with several a second kernel combines their
   /// results, which lie in the workspace in fp32. kFillParts: as many as the problem needs to fill the device.
+  /// kFixedParts: of an invariant problem, which has no other parts (generator/families/invariance.h).
   int key_parts = 1;
   /// Forward: blocks of keys after which sums over a row leave the accumulators of the tensor cores, which truncate,
   /// and are added up in fp32 that rounds: sm80 1, in registers; sm90 any number, in the workspace. 0: never.

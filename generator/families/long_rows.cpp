@@ -15,7 +15,8 @@ std::int64_t most_keys_of_row(const AttentionProblem& problem) {
 }
 
 bool has_long_rows(const AttentionProblem& problem) {
-  return problem.pass == Pass::forward && most_keys_of_row(problem) > kMostRowsInAccumulators;
+  if (problem.pass != Pass::forward || problem.invariant) return false;  // whose parts are short
+  return most_keys_of_row(problem) > kMostRowsInAccumulators;
 }
 
 KernelConfig promoted_for(const AttentionProblem& problem, KernelConfig config) {

@@ -20,7 +20,8 @@ inline constexpr std::int64_t kMostRowsInAccumulators = std::int64_t{1} << 17, k
 /// Keys that a row sees, at most.
 std::int64_t most_keys_of_row(const AttentionProblem& problem);
 
-/// Whether any row of the problem has so many keys that its sums want promotion where one CTA has them all.
+/// Whether any row of the problem has so many keys that its sums want promotion where one CTA has them all, and no
+/// short parts.
 bool has_long_rows(const AttentionProblem& problem);
 
 /// The config with sums promoted as often as the problem's rows want it: never up to 2^17 keys that a part of a row

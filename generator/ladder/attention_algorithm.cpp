@@ -116,6 +116,7 @@ class Launches {
     shared.add(tiles("kVOffset", "V", 1, config_.block_kv));
     bind_attention(problem_, &bindings);
     bind_key_blocks(false, &bindings);
+    bindings.conditions["invariant"] = false;
     shared.bind(&bindings);
     launch.shared_bytes = shared.bytes();
     add("ladder_fa1", std::move(launch), std::move(bindings));

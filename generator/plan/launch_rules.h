@@ -15,7 +15,7 @@ namespace attune::launch_rules {
 
 #include "templates/export/launch_rules.cu"
 
-static_assert(kFill == kFillParts && kMostParts == kMostKeyParts);
+static_assert(kFill == kFillParts && kFixed == kFixedParts && kMostParts == kMostKeyParts);
 static_assert(launch_rules::kOpenDiagonal == attune::kOpenDiagonal);
 static_assert(launch_rules::kWorkspaceAlignment == attune::kWorkspaceAlignment && launch_rules::kOnce == attune::kOnce);
 static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::queries) &&

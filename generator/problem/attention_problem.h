@@ -42,6 +42,14 @@ struct AttentionProblem {
   Layout layout = Layout::bshd;   ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
+  /// The bits of a row of O and LSE (backward: of dQ, dK and dV) depend on what the row is computed from alone: they
+  /// are the same alone and in a batch, with any number of heads, and, of a query, in a chunk and in the whole
+  /// sequence, whatever the mask is called there. Generator/families/invariance.h says how. Gradients are
+  /// deterministic.
+  bool invariant = false;
+
+  /// Whether sums of gradients must have a fixed order.
+  bool has_fixed_order() const { return deterministic || invariant; }
 
   /// Columns of Q and K, and of V and O: equal for the time being, and not the same thing.
   int head_dim_qk() const { return head_dim; }

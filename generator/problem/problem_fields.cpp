@@ -182,6 +182,18 @@ constexpr std::array kFields = {
                  .help = "backward: the same inputs give the same bits of every gradient",
                  .backward_only = true,
                  .feature_weight = 0.5},
+    // How rows are summed, and what is tuned for others does not fit.
+    ProblemField{.word = "invariant",
+                 .key = "invariant",
+                 .flag = "invariant",
+                 .called = "invariance",
+                 .form = ProblemFieldForm::flag,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return Value{p.invariant}; },
+                 .set = [](Problem& p, Value value) { p.invariant = value != 0; },
+                 .standard = always_standard<0>,
+                 .help = "the bits of a row are the same alone and in a batch, in a chunk and in the whole sequence",
+                 .feature_weight = 4},
 };
 
 // What every call of a kernel needs of a field, as constants that the compiler sees through.

@@ -9,8 +9,12 @@ __device__ __forceinline__ void keep_blocks(KeyBlocks& blocks, i32 begin, i32 en
   if (blocks.unmasked_end > blocks.end) blocks.unmasked_end = blocks.end;
 }
 
+//% if invariant
+// A part of a tile's keys: those of kPartBlocks blocks, from a multiple of as many on, whichever blocks the tile attends to. It may have none of these.
+//% else
 // A part of a tile's keys. The args.key_parts parts of a tile follow each other; each has as many blocks as the others, but the first ones one
 // more where the blocks do not divide evenly. Parts of a tile with few blocks may have none.
+//% end
 struct KeyPart {
   i32 tile, part;
 
@@ -20,10 +24,14 @@ struct KeyPart {
 
   // Leaves of the tile's blocks those of the part.
   __device__ __forceinline__ void limit(const Arguments& args, KeyBlocks& blocks) const {
+//% if invariant
+    keep_blocks(blocks, part * kPartBlocks, (part + 1) * kPartBlocks);
+//% else
     const i32 count = blocks.end > blocks.begin ? blocks.end - blocks.begin : 0;
     const i32 share = count / args.key_parts, longer = count % args.key_parts;
     const i32 begin = blocks.begin + part * share + (part < longer ? part : longer);
     keep_blocks(blocks, begin, begin + share + (part < longer ? 1 : 0));
+//% end
   }
 };
 

@@ -22,14 +22,14 @@ struct Call {
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
 // keys are split into a fixed number.
 struct Split {
-  int parts;               // kFill: as many as the rest says
+  int parts;               // kFill: as many as the rest says; kFixed: of least_keys keys each, from the first key on
   int slots;               // CTAs (or clusters of them) that the GPU holds at once
   int tile_queries;        // of a tile
   int tile_heads;          // query heads of a tile
   int least_keys;          // of a part, as far as a tile has so many
   std::int64_t most_rows;  // of all parts together: rows of results that the workspace holds
 };
-constexpr int kFill = 0, kMostParts = 64;
+constexpr int kFill = 0, kFixed = -1, kMostParts = 64;
 
 // What tiles are rows of: queries of a query head; keys of a key/value head; all queries of a head; queries of all heads, one after the other.
 enum class Rows { queries, keys, all, following };
@@ -86,6 +86,7 @@ inline std::int64_t most_keys(const Call& call, int tile_queries) {
 
 // At least 1 and, where they fill the device, at most kMostParts. Some of them may have no keys.
 inline std::int64_t parts_of(const Split& split, const Call& call) {
+  if (split.parts == kFixed) return ceil_div(call.seq_kv, split.least_keys);
   if (split.parts != kFill) return split.parts;
   const std::int64_t heads = call.batch * call.heads_q, rows = heads * call.seq_q;
   const std::int64_t tiles = heads / split.tile_heads * ceil_div(call.seq_q, split.tile_queries);

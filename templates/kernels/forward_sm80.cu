@@ -14,6 +14,10 @@
 //
 // The keys of a tile are split into args.key_parts parts, each the work of a CTA. What a part gives its rows is combined by another kernel.
 //% end
+//% if invariant
+//
+// Bits of a row depend on no size: each part of kPartBlocks blocks of keys is summed as if it were alone${parts_meet}.
+//% end
 //
 // shared memory, bytes:
 //% for shared_buffers
@@ -38,6 +42,9 @@ constexpr bool kPartialBlocks = ${partial_blocks};  // whether any block can nee
 constexpr i32 kCtasPerSm = ${ctas_per_sm};
 //% if packed
 constexpr i32 kGroup = ${group};               // query heads in a tile: a position in the sequence has as many rows
+//% end
+//% if invariant
+constexpr i32 kPartBlocks = ${part_blocks};       // of keys, from a multiple of as many on
 //% end
 
 constexpr i32 kThreads = kWarps * kWarpSize;
@@ -147,6 +154,9 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
 }
 
 //% include mma_sync/store_rows_${results}
+//% if adds_sums
+//% include mma_sync/sums_of_parts
+//% end
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
@@ -176,14 +186,35 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   const i32 first_row = tile.first_row + warp_row;
   i32 block = blocks.begin;
+//% if adds_sums
+  SumsOfParts sums(args);
+  while (true) {
+    i32 end = (block / kPartBlocks + 1) * kPartBlocks;  // of the part
+    if (end > blocks.end) end = blocks.end;
+//% if masked_begin
+    for (; block < blocks.unmasked_begin && block < end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+//% end
+    for (; block < blocks.unmasked_end && block < end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+    if (kPartialBlocks)
+      for (; block < end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+    if (block >= blocks.end) break;
+    sums.add(acc_o, softmax);
+  }
+  sums.finish(acc_o, softmax);
+//% else
 //% if masked_begin
   for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
 //% end
   for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
     for (; block < blocks.end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+//% end
 
+//% if raw_parts
+  softmax.add_lanes();
+//% else
   softmax.normalize(acc_o);
+//% end
   store_output(args, tile, q_tile, warp_row, acc_o);
   store_lse(args, tile, warp_row, softmax);
 }

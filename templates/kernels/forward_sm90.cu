@@ -15,6 +15,10 @@
 //
 // The keys of a tile are split into args.key_parts parts, which count as tiles. What a part gives its rows is combined by another kernel.
 //% end
+//% if invariant
+//
+// Bits of a row depend on no size: each part of kPartBlocks blocks of keys is summed as if it were alone${parts_meet}.
+//% end
 //% if promoted
 //
 // Sums over long rows are promoted: after every kPromotionBlocks blocks O leaves the accumulators and is added up in the workspace.
@@ -51,6 +55,9 @@ constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = $
 constexpr i32 kCtasPerSm = ${ctas_per_sm}, kCluster = ${cluster};  // CTAs
 //% if promoted
 constexpr i32 kPromotionBlocks = ${promotion_blocks};   // of keys, after which sums leave the tensor cores
+//% end
+//% if invariant
+constexpr i32 kPartBlocks = ${part_blocks};   // of keys, from a multiple of as many on
 //% end
 //% if packed
 constexpr i32 kGroup = ${group};                  // query heads in a tile: a position in the sequence has as many rows
@@ -177,7 +184,7 @@ struct Barriers {
 //% include wgmma/consumer
 
 //% include wgmma/store_rows_${results}
-//% if promoted
+//% if adds_sums
 //% include wgmma/promoted_sums
 //% end
 //% include wgmma/mainloop_${mainloop}

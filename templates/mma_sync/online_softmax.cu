@@ -34,14 +34,20 @@ struct OnlineSoftmax {
     for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate(s, offset[i / 2][i % 2], i / 2, i % 2);
   }
 
+//% if invariant
+  // O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
+//% else
   // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
+//% end
   __device__ __forceinline__ void normalize(OutputFragments& acc_o) {
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) {
       const i32 t = i / 2, half = i % 2;
       float& sum = row_sum[t][half];
+//% if !invariant
       sum += shfl_sync_bfly_f32<1>(sum);
       sum += shfl_sync_bfly_f32<2>(sum);
+//% end
       const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
 #pragma unroll
       for (i32 n = 0; n < kChunks; ++n) {
@@ -50,6 +56,18 @@ struct OnlineSoftmax {
       }
     }
   }
+//% if invariant
+
+  // Sums over the quads: once, when all keys of a part have been seen.
+  __device__ __forceinline__ void add_lanes() {
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      float& sum = row_sum[i / 2][i % 2];
+      sum += shfl_sync_bfly_f32<1>(sum);
+      sum += shfl_sync_bfly_f32<2>(sum);
+    }
+  }
+//% end
 
   // LSE = scale m + ln l, after normalize().
   __device__ __forceinline__ float lse(float softmax_scale, i32 t, i32 half) const {

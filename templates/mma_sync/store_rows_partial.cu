@@ -4,7 +4,7 @@ __device__ __forceinline__ i64 place_of_results(const Arguments& args, const Que
   return partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
 }
 
-// What a part of the keys gives the warp's rows, in fp32. The lanes of a quad store 32 bytes of a row together.
+// What a part of the keys gives the warp's rows, in fp32: ${partial_o}. The lanes of a quad store 32 bytes of a row together.
 __device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 /*q_tile*/, i32 warp_row,
                                              const OutputFragments& acc_o) {
   const u32 lane = lane_index();

@@ -3,7 +3,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
   ConsumerTiles tiles;
-//% if promoted
+//% if adds_sums
   PromotedSums sums(args);
 //% end
   if (index == kConsumers - 1) consumer.pass_order();
@@ -21,7 +21,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     if (rows.any()) {
       //% include wgmma/walk_${key_walk}
       mainloop.end();
-//% if promoted
+//% if adds_sums
       sums.finish(mainloop.o, mainloop.softmax);
 //% end
     } else {

@@ -1,6 +1,12 @@
+//% if invariant
+// Sums over a row of more than a part of the keys. O, its row maximum and its row sum leave the registers after each part, and a warpgroup goes on as if
+// its tile began: here they are added to those of the parts before, as kernels/forward_add_parts does where CTAs have one part each.
+//% else
 // Sums over a row of more than kPromotionBlocks blocks of keys. The tensor cores truncate what they add to O, so that a long sum comes out too small.
 // So O, its row maximum and its row sum leave the registers after so many blocks, and a warpgroup goes on as if its tile began: here they are added
-// to what left before, rounded to nearest. A thread reads what it wrote itself: its pairs of values lie kPairStride floats apart.
+// to what left before, rounded to nearest.
+//% end
+// A thread reads what it wrote itself: its pairs of values lie kPairStride floats apart.
 struct PromotedSums {
   static constexpr i32 kPairStride = 2 * kConsumers * kWarpgroup, kPairsOfO = kHeadDimV / 4, kPairs = kPairsOfO + 2;
   float* place;
@@ -25,7 +31,18 @@ struct PromotedSums {
   }
 
  private:
+//% if invariant
+  // Of the four lanes that share a row.
+  __device__ __forceinline__ static float quad_sum(float sum) {
+    sum += shfl_sync_bfly_f32<1>(sum);
+    return sum + shfl_sync_bfly_f32<2>(sum);
+  }
+//% end
   __device__ __forceinline__ void add_earlier(OutputFragments& o, Softmax& softmax) const {
+//% if invariant
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) softmax.row_sum[half] = quad_sum(softmax.row_sum[half]);
+//% end
     if (!any) return;
     const Vec2F32 maxima = ld_weak_global_v2_f32(place + kPairsOfO * kPairStride), sums = ld_weak_global_v2_f32(place + (kPairsOfO + 1) * kPairStride);
     const float earlier_max[2] = {maxima.x, maxima.y}, earlier_sum[2] = {sums.x, sums.y};

@@ -5,9 +5,13 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
+//% if invariant
+    const float sum = softmax.row_sum[half];  // of all parts, and of the quad
+//% else
     float sum = softmax.row_sum[half];
     sum += shfl_sync_bfly_f32<1>(sum);
     sum += shfl_sync_bfly_f32<2>(sum);
+//% end
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;

@@ -47,6 +47,7 @@ class RandomValues {
     }
     problem.layout = coin() ? Layout::bshd : Layout::bhsd;
     problem.alignment = coin() ? 16 : 2;
+    problem.invariant = between(0, 7) == 0;
     return problem;
   }
 

@@ -111,6 +111,12 @@ static void refuses_bad_problems(void) {
   problem = valid_problem();
   problem.deterministic = 2;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "deterministic 2");
+  problem = valid_problem();
+  problem.invariant = -1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "invariant -1");
+  problem = valid_problem();
+  problem.reserved = 7;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved 7");
 }
 
 /* Sums and differences of these are no int64. */
@@ -165,12 +171,15 @@ static void refuses_bad_gradients(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "head dim 60");
 }
 
-/* A caller with the first header, whose problem ended where its pass is now. */
+/* Callers with older headers, whose problem ended where its pass is now, or what is invariant. */
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
-  problem.struct_size = offsetof(attune_problem, pass);
-  problem.pass = problem.deterministic = 99; /* not the caller's */
+  problem.struct_size = offsetof(attune_problem, invariant);
+  problem.invariant = problem.reserved = 99; /* not the caller's */
   problem.head_dim = 60;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
+  problem.struct_size = offsetof(attune_problem, pass);
+  problem.pass = problem.deterministic = 99;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
 }
 
@@ -189,7 +198,7 @@ static void refuses_newer_structs(void) {
   *tensors = null_tensors();
   *gradients = null_gradients();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 112");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 120");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;
@@ -266,6 +275,7 @@ static void ends_at_what_is_missing(void) {
   EXPECT(backward(problem) == status);
   problem.pass = ATTUNE_BACKWARD;
   problem.deterministic = 1;
+  problem.invariant = 1;
   EXPECT(forward(problem) == status && backward(problem) == status); /* one problem serves both passes */
   if (status == ATTUNE_ERROR_NO_DEVICE) {
     EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);

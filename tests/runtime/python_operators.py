@@ -567,7 +567,7 @@ class Functions(unittest.TestCase):
                 self.assertFalse(_calls._known_calls.use_shims({one: where for one, where in addresses.items() if one != name}), name)
         self.assertRaises(RuntimeError, _operators.implement, _operators.ATTENTION, "CPU")
         q, k, v = tensors()
-        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None)))
+        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None, False)))
         with self.assertRaises(TypeError):
             _calls._known_calls.use_shims(None)
 

@@ -40,7 +40,7 @@ def child():
         _library.check(status)
 
     def call(length, pass_):
-        problem = _library.Problem(struct_size=104, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64, pass_=pass_)
+        problem = _library.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64, pass_=pass_)
         tensors, gradients = _library.Tensors(struct_size=144), _library.Gradients(struct_size=144)
         memory = ctypes.create_string_buffer((1 << 22) + 256)
         place = (ctypes.addressof(memory) + 255) // 256 * 256
@@ -62,7 +62,7 @@ def child():
         """What a call would launch for one query and 256 keys under a mask: "causal", "offset 300", "window 300,0"."""
         kind, _, numbers = mask.partition(" ")
         kinds = {"none": 0, "causal": 1, "offset": 3, "window": 4}
-        problem = _library.Problem(struct_size=104, dtype=1, batch=1, heads_q=2, seq_q=1, seq_kv=256, head_dim=64, mask=kinds[kind])
+        problem = _library.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=1, seq_kv=256, head_dim=64, mask=kinds[kind])
         if kind == "offset":
             problem.mask_offset = int(numbers)
         if kind == "window":

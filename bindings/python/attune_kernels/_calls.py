@@ -10,9 +10,11 @@ import ctypes
 import torch
 
 from . import _extension, _library
+from ._options import Options
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
+_DETERMINISTIC = Options._fields.index("deterministic")
 _KINDS_KEPT = 4096  # a program whose lengths grow with each call forgets the old ones
 
 # Attributes of what is no dense tensor with memory raise these, as does the hash of an option that is none. Checked says what is wrong.
@@ -25,7 +27,7 @@ _known_calls = _extension.load()  # None: all calls are served here
 def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
     """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None.
 
-    options: (causal, scale, layout, top_left, window, deterministic), as attention() takes them."""
+    options: a tuple of the values of _options.OPTIONS, as attention() takes them."""
     if _known_calls is not None and out is None and prepared is None:
         results = _known_calls.forward(q, k, v, options, return_lse)
         if results is not None:
@@ -82,8 +84,8 @@ def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
 
 
 def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared):
-    if options[5] is None:
-        options = (*options[:5], torch.are_deterministic_algorithms_enabled())
+    if options[_DETERMINISTIC] is None:
+        options = (*options[:_DETERMINISTIC], torch.are_deterministic_algorithms_enabled(), *options[_DETERMINISTIC + 1:])
     launcher = kind = None
     try:
         q_data, k_data, v_data, out_data, grad_out_data = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), grad_out.data_ptr()
@@ -272,7 +274,7 @@ class Checked:
 
     def __init__(self, q, k, v, options, pass_, traced=False):
         self.options = options
-        causal, scale, layout, top_left, window, deterministic = options
+        causal, scale, layout, top_left, window, deterministic, invariant = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
         if top_left and not causal:
@@ -313,6 +315,7 @@ class Checked:
             device=q.get_device() + 1,
             pass_=pass_,
             deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
+            invariant=bool(invariant),
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides

@@ -39,6 +39,8 @@ class Problem(ctypes.Structure):
         ("deterministic", c_int32),
         ("window_left", c_int64),
         ("window_right", c_int64),
+        ("invariant", c_int32),
+        ("reserved", c_int32),
     ]
 
 

@@ -1,6 +1,6 @@
 """attention() as operators of PyTorch, for everything that works on graphs of operators: torch.compile, torch.export, selective checkpoints.
 
-    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic) -> (out, lse)
+    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
 
 Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
@@ -10,11 +10,11 @@ dispatcher costs more host time than attention(), which therefore takes this way
 import torch
 
 from . import _calls, _library
+from ._options import SCHEMA, Options
 
-_OPTIONS = 'bool causal=False, float? scale=None, str layout="bhsd", bool top_left=False, int[]? window=None, bool? deterministic=None'
 _SCHEMAS = {
-    "forward": f"(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor out, Tensor lse)",
-    "backward": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? grad_lse=None, {_OPTIONS}) "
+    "forward": f"(Tensor q, Tensor k, Tensor v, {SCHEMA}) -> (Tensor out, Tensor lse)",
+    "backward": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? grad_lse=None, {SCHEMA}) "
                 "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v)",
 }
 
@@ -70,14 +70,17 @@ def _level_of(gradient):
 
 
 def _as_schema_has_them(options):
-    causal, scale, layout, top_left, window, deterministic = options
+    options = Options._make(options)
+    window = options.window
     if window is not None:
-        window = list(_calls.window_sides(window, causal, top_left))
-    return bool(causal), scale, layout, bool(top_left), window, deterministic
+        window = list(_calls.window_sides(window, options.causal, options.top_left))
+    return tuple(options._replace(causal=bool(options.causal), top_left=bool(options.top_left), window=window,
+                                  invariant=bool(options.invariant)))
 
 
-def _options(causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None):
-    return causal, scale, layout, top_left, None if window is None else tuple(window), deterministic
+def _options(*given):
+    options = Options(*given)
+    return tuple(options if options.window is None else options._replace(window=tuple(options.window)))
 
 
 def _run_forward(q, k, v, *options):
@@ -140,8 +143,8 @@ class _TransformedForward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic):  # each by name: torch.compile counts them
-        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic)
+    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant):  # each by name: torch.compile counts them
+        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant)
 
     setup_context = staticmethod(_keep_for_backward)
     backward = staticmethod(_differentiate_forward)
@@ -152,9 +155,9 @@ class _TransformedBackward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic):
+    def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant):
         return torch.ops.attune_kernels.backward(
-            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic)
+            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

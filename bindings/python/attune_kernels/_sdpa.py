@@ -18,6 +18,7 @@ import torch
 
 from . import _calls, _operators
 from ._library import AttuneError
+from ._options import Options
 from ._reasons import tell_once
 
 _NAME = "attune"
@@ -200,7 +201,7 @@ def _with_fallback(implementation, original):
 def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     if dropout_p != 0.0 or return_debug_mask:
         return _leave(_DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = _forward(q, k, v, (is_causal, scale, "bhsd", False, None, None))
+    served = _forward(q, k, v, _options(is_causal, scale))
     if served is None:
         return None
     out, lse = served
@@ -223,7 +224,7 @@ def _unused_random_state(q):
 def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
     if dropout_p != 0.0:
         return None
-    return _backward(grad_out, q, k, v, out, lse, (is_causal, scale, "bhsd", False, None, None))
+    return _backward(grad_out, q, k, v, out, lse, _options(is_causal, scale))
 
 
 def _cudnn_forward(
@@ -231,7 +232,7 @@ def _cudnn_forward(
 ):
     if attn_bias is not None or dropout_p != 0.0 or return_debug_mask:
         return _leave(_MASK if attn_bias is not None else _DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = _forward(q, k, v, (is_causal, scale, "bhsd", is_causal, None, None))  # cuDNN's diagonal begins top left
+    served = _forward(q, k, v, _options(is_causal, scale, top_left=is_causal))  # cuDNN's diagonal begins top left
     if served is None:
         return None
     out, lse = served
@@ -244,7 +245,11 @@ def _cudnn_backward(
 ):
     if attn_bias is not None or dropout_p != 0.0:
         return None
-    return _backward(grad_out, q, k, v, out, lse.squeeze(3), (is_causal, scale, "bhsd", is_causal, None, None))
+    return _backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal))
+
+
+def _options(is_causal, scale, top_left=False):
+    return tuple(Options(causal=is_causal, scale=scale, top_left=top_left))
 
 
 def _forward(q, k, v, options):

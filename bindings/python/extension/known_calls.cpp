@@ -84,15 +84,19 @@ bool read_forward_tensors(PyObject* const* objects, DLTensor* tensors) {
 }
 
 bool read_options(PyObject* object, Options& options) {
-  if (!PyTuple_CheckExact(object) || PyTuple_Size(object) != 6) return false;
+  if (!PyTuple_CheckExact(object) || PyTuple_Size(object) != Options::kCount) return false;
   PyObject* const scale = PyTuple_GetItem(object, 1);
   PyObject* const layout = PyTuple_GetItem(object, 2);
   PyObject* const window = PyTuple_GetItem(object, 4);
   PyObject* const deterministic = PyTuple_GetItem(object, 5);
 
-  bool causal = false, top_left = false;
-  if (!read_flag(PyTuple_GetItem(object, 0), causal) || !read_flag(PyTuple_GetItem(object, 3), top_left)) return false;
-  options.choices = (causal ? Options::kCausal : 0) | (top_left ? Options::kTopLeft : 0);
+  bool causal = false, top_left = false, invariant = false;
+  if (!read_flag(PyTuple_GetItem(object, 0), causal) || !read_flag(PyTuple_GetItem(object, 3), top_left) ||
+      !read_flag(PyTuple_GetItem(object, 6), invariant)) {
+    return false;
+  }
+  options.choices =
+      (causal ? Options::kCausal : 0) | (top_left ? Options::kTopLeft : 0) | (invariant ? Options::kInvariant : 0);
 
   if (scale != Py_None) {
     if (!PyFloat_CheckExact(scale)) return false;

@@ -37,10 +37,11 @@ inline uint64_t address_of(const DLTensor& tensor) {
 
 inline void* data_of(const DLTensor& tensor) { return static_cast<char*>(tensor.data) + tensor.byte_offset; }
 
-// (causal, scale, layout, top_left, window, deterministic) as attention() takes them.
+// (causal, scale, layout, top_left, window, deterministic, invariant): what _options.py lists, as attention() takes it.
 struct Options {
   static constexpr int64_t kCausal = 1, kTopLeft = 2, kBshd = 4, kDeterministic = 8, kDeterministicGiven = 16,
-                           kScale = 32, kWindow = 64, kAllChoices = 127;
+                           kScale = 32, kWindow = 64, kInvariant = 128, kAllChoices = 255;
+  static constexpr int kCount = 7;
 
   int64_t choices = 0;
   double scale = 0;             // counts if kScale is chosen

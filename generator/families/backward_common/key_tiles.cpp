@@ -22,13 +22,13 @@ void check_key_tile_order(const KernelConfig& config, std::vector<std::string>* 
 }
 
 std::vector<TileOrder> key_tile_orders(const AttentionProblem& problem, DqAccumulation dq) {
-  const bool sections = dq == DqAccumulation::ordered ? problem.deterministic : lengthens_tiles(problem.mask);
+  const bool sections = dq == DqAccumulation::ordered ? problem.has_fixed_order() : lengthens_tiles(problem.mask);
   if (!sections) return {TileOrder::head_major};
   return {TileOrder::head_major, TileOrder::l2_sections};
 }
 
 std::vector<bool> kv_grad_choices(const AttentionProblem& problem) {
-  if (problem.heads_q == problem.heads_kv) return {false};
+  if (problem.heads_q == problem.heads_kv || problem.invariant) return {false};
   return {false, true};
 }
 

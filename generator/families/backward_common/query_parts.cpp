@@ -55,6 +55,7 @@ bool may_split_queries(const AttentionProblem& problem, const DeviceSpec& device
 
 std::vector<int> query_part_choices(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device) {
+  if (problem.invariant) return {1};  // whatever its size
   KernelConfig whole = config;
   whole.query_parts = 1;
   std::vector<int> choices;
@@ -77,7 +78,7 @@ KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig confi
     if (has_long_heads(problem)) config.query_parts = parts_of_long_head(problem);
   }
   if (sums_long_dq_in_registers(problem, config))
-    config.dq = problem.deterministic ? DqAccumulation::ordered : DqAccumulation::atomic;
+    config.dq = problem.has_fixed_order() ? DqAccumulation::ordered : DqAccumulation::atomic;
   return config;
 }
 

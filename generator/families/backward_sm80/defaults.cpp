@@ -69,7 +69,7 @@ constexpr std::int64_t kShort = 600;
 // Under a causal mask the longest tiles of several heads come first, lest the last head begin with its longest when all
 // others are done; with a section of one head that would be the order of rows.
 TileOrder default_order(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  if (problem.deterministic || !lengthens_tiles(problem.mask)) return TileOrder::head_major;
+  if (problem.has_fixed_order() || !lengthens_tiles(problem.mask)) return TileOrder::head_major;
   return key_tile_section_heads(problem, config, device) > 1 ? TileOrder::l2_sections : TileOrder::head_major;
 }
 
@@ -106,8 +106,8 @@ KernelConfig backward_sm80_default(const AttentionProblem& problem, const Device
     config.query_warps = tiles.query_warps;
     config.stages = tiles.stages;
     // Where walks are short, sums of dQ in memory cost more than S and dP computed twice.
-    for (const DqAccumulation dq :
-         {problem.deterministic ? DqAccumulation::ordered : DqAccumulation::atomic, DqAccumulation::separate_kernel}) {
+    for (const DqAccumulation dq : {problem.has_fixed_order() ? DqAccumulation::ordered : DqAccumulation::atomic,
+                                    DqAccumulation::separate_kernel}) {
       config.dq = dq;
       config.dq_first = tiles.dq_first && dq != DqAccumulation::separate_kernel;
       config.kv_grad_per_query_head = false;

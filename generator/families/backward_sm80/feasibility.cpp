@@ -81,7 +81,7 @@ void check_backward_sm80(const Question& question, const KernelConfig& config, R
   check_fields(config, reasons);
   check_query_parts(config, reasons);
   if (!reasons->empty()) return;
-  if (problem.deterministic && config.dq == DqAccumulation::atomic) {
+  if (problem.has_fixed_order() && config.dq == DqAccumulation::atomic) {
     reasons->push_back(
         "dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered, or leave the word "
         "out");

@@ -48,9 +48,9 @@ bool tiles_alternate(const AttentionProblem& problem, const KernelConfig& config
   if (lengthens_tiles(problem.mask)) {
     constexpr int kMostHeadDim = 128, kManyHeads = 8;
     const std::int64_t heads_under_way = device.sm_count / ceil_div(problem.seq_kv, config.block_kv);
-    const bool walks = !problem.deterministic && problem.heads_q > problem.heads_kv && !adds_key_sums(config);
+    const bool walks = !problem.has_fixed_order() && problem.heads_q > problem.heads_kv && !adds_key_sums(config);
     if (problem.head_dim > kMostHeadDim && heads_under_way >= kManyHeads && !walks) return false;
-    if (problem.deterministic && config.kv_grad_per_query_head) return false;
+    if (problem.has_fixed_order() && config.kv_grad_per_query_head) return false;
   }
   KernelConfig largest = config;
   if (config.dq == DqAccumulation::ordered) largest.l2_parts = 1;  // as with_ticket_choices() may have it
@@ -73,8 +73,8 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
     if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
     KernelConfig config = parse_config(tile.config);
     // Tiles that wait for tickets give loads the time.
-    if (problem.deterministic && config.polled_loads) continue;
-    if (problem.deterministic) config.dq = DqAccumulation::ordered;
+    if (problem.has_fixed_order() && config.polled_loads) continue;
+    if (problem.has_fixed_order()) config.dq = DqAccumulation::ordered;
     config.dk_first = usual_dk_first(problem, config);
     for (const bool apart : kv_grad_choices(problem)) {
       config.kv_grad_per_query_head = apart;

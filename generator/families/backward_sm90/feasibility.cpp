@@ -105,7 +105,7 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   }
   if (config.dq == DqAccumulation::separate_kernel)
     reasons->push_back("dq=separate-kernel: family sm90 adds to dQ; take dq=atomic or dq=ordered");
-  if (problem.deterministic && config.dq == DqAccumulation::atomic) {
+  if (problem.has_fixed_order() && config.dq == DqAccumulation::atomic) {
     reasons->push_back("dq=atomic deterministic: adds as they come give other bits at each run; take dq=ordered");
   }
   if (config.kv_grad_per_query_head && problem.heads_q == problem.heads_kv)

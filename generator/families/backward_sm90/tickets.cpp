@@ -11,7 +11,7 @@ std::vector<KernelConfig> with_ticket_choices(const AttentionProblem& problem, K
                                               const DeviceSpec& device) {
   constexpr int kTicketBlocks[] = {1, 2, 3, 4}, kMostQueries = 256;
   std::vector<KernelConfig> configs;
-  const bool takes_tickets = problem.deterministic && config.dq == DqAccumulation::ordered;
+  const bool takes_tickets = problem.has_fixed_order() && config.dq == DqAccumulation::ordered;
   for (const int blocks : kTicketBlocks) {
     if (blocks > 1 && (!takes_tickets || config.query_parts > 1 || blocks * config.block_q > kMostQueries)) continue;
     config.ticket_blocks = blocks;

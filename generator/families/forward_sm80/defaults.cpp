@@ -11,6 +11,7 @@
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
+#include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
@@ -112,27 +113,28 @@ void shrink_to_lengths(const AttentionProblem& problem, const DeviceSpec& device
     // Small tiles read K and V more often: of short sequences a head's stay in L2 while its tiles follow each other.
     if (lengthens_tiles(problem.mask) && !too_few) config->tile_order = TileOrder::head_major_reversed;
     // Wide heads spill with more than 32 keys, by up to a kilobyte.
-    config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
+    if (!problem.invariant)
+      config->block_kv = problem.head_dim > 160 ? 32 : too_few && problem.head_dim <= 128 ? 128 : 64;
     config->q_in_registers = q_fits_registers(problem, *config);
   }
   while (config->warps > 1 && problem.seq_q <= config->block_q / 2) {
     config->block_q /= 2;
     config->warps /= 2;
   }
-  while (config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) {
+  while (!problem.invariant && config->block_kv > 16 && problem.seq_kv <= config->block_kv / 2) {
     config->block_kv = std::max(16, config->block_kv / 32 * 16);
   }
 }
 
 // One step towards fewer resources; false if there is none left.
-bool shrink(KernelConfig* config) {
+bool shrink(const AttentionProblem& problem, KernelConfig* config) {
   if (config->ctas_per_sm > 1) {
     --config->ctas_per_sm;
   } else if (config->q_in_registers) {
     config->q_in_registers = false;
   } else if (config->stages > 1) {
     --config->stages;
-  } else if (config->block_kv > 16) {
+  } else if (config->block_kv > 16 && !problem.invariant) {
     config->block_kv = std::max(16, config->block_kv / 32 * 16);
   } else if (config->block_q / config->warps > 16) {
     config->block_q -= 16 * config->warps;
@@ -156,7 +158,7 @@ KernelConfig with_parts(const AttentionProblem& problem, const DeviceSpec& devic
     if (block_kv > config.block_kv) continue;
     for (const int stages : {2, 3}) {
       KernelConfig split = config;
-      split.key_parts = kFillParts;
+      split.key_parts = problem.invariant ? kFixedParts : kFillParts;
       split.block_kv = block_kv;
       split.stages = stages;
       if (!infeasibility(problem, split, device).empty()) continue;
@@ -210,9 +212,10 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
   // L2.
   config.tile_order = lengthens_tiles(problem.mask) ? TileOrder::tile_major_reversed : TileOrder::head_major;
   config.rescale_threshold = rescale_threshold_for(problem.dtype);
+  if (problem.invariant) config = with_invariant_sums(problem, config);
   shrink_to_lengths(problem, device, &config);
   while (!infeasibility(problem, config, device).empty()) {
-    if (shrink(&config)) continue;
+    if (shrink(problem, &config)) continue;
     throw Error(ErrorCode::unsupported, fmt::format("no config of head dim {} fits {}: {}", problem.head_dim,
                                                     device.name, infeasibility(problem, config, device).front()));
   }

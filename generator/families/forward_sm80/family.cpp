@@ -1,10 +1,14 @@
 #include "generator/families/forward_sm80/family.h"
 
+#include <limits>
+
 #include "generator/families/family_word.h"
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/cost.h"
 #include "generator/families/forward_sm80/defaults.h"
 #include "generator/families/forward_sm80/plan.h"
+#include "generator/families/invariance.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/mma_sync.h"
 
 namespace attune {
@@ -28,15 +32,30 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
   return forward_sm80_cost(question.problem, config, question.device);
 }
 
+// Of all tiles, which run in any order.
+WorkspaceBuffer promoted_sums(const AttentionProblem& problem, const KernelConfig& config) {
+  const int queries = config.block_q / heads_of_tile(problem, config);
+  return {.buffer = kPromotedSums, .bytes = promoted_sums_bytes(problem, queries), .rows = queries};
+}
+
 void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm80_launch(question.problem, config, question.device, templates, target));
-  add_combine(question.device, templates, target, 0, plan);
+  if (adds_parts_of_keys(question.problem, config)) plan->buffers.push_back(promoted_sums(question.problem, config));
+  add_combine(question.device, templates, target, 0, false, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 
 std::size_t most_workspace(const Question& question) {
   KernelPlan plan;
+  if (question.problem.invariant) {
+    // The last tile of a head may have few queries, whatever its size.
+    constexpr int kMostQueriesOfTile = 256, kAllQueries = std::numeric_limits<int>::max();
+    plan.buffers.push_back({.buffer = kPromotedSums, .bytes = promoted_sums_bytes(question.problem, 1)});
+    plan.buffers.push_back({.buffer = kPromotedSums,
+                            .bytes = promoted_sums_bytes(question.problem, kMostQueriesOfTile),
+                            .rows = kAllQueries});
+  }
   add_most_partial_results(question.problem, question.device, &plan);
   return plan.workspace_bytes_of(question.problem);
 }

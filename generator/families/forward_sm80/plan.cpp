@@ -7,6 +7,7 @@
 
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/shape.h"
+#include "generator/families/invariance.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/chunk_swizzle.h"
 #include "generator/families/shared/forward_rules.h"
@@ -30,6 +31,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});
     append_strides(&fields, {Operand::q, Operand::k, Operand::v});
   }
+  if (adds_parts_of_keys(problem, config)) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
   append_mask(&fields, problem);
@@ -49,6 +51,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
   bindings.set("kv_source", "dense");
+  bindings.conditions["raw_parts"] = problem.invariant && config.key_parts != 1;
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);

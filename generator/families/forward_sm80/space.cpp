@@ -28,8 +28,9 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
       config.warps > 1 && in(config.block_q / config.warps, {16, 32, 64}) && in(config.block_kv, {32, 48, 64, 96, 128});
   const bool longest_first =
       config.tile_order == TileOrder::head_major_reversed || config.tile_order == TileOrder::tile_major_reversed;
-  return tiles && longest_first == lengthens_tiles(problem.mask) && config.rescale_threshold > 0 &&
-         !config.even_tiles && config.ctas_per_sm == 1 && !config.pack_gqa;
+  return tiles && longest_first == lengthens_tiles(problem.mask) &&
+         (config.rescale_threshold > 0 || problem.invariant) && !config.even_tiles && config.ctas_per_sm == 1 &&
+         !config.pack_gqa;
 }
 
 std::vector<TileOrder> tile_orders(const AttentionProblem& problem) {
@@ -54,13 +55,14 @@ std::vector<int> ctas_choices(const AttentionProblem& problem, const KernelConfi
 // The config, with parts of the keys where these may win, and both with the heads of a group in a tile.
 void add_with_parts_and_groups(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                                std::vector<KernelConfig>* configs) {
+  const int parts = problem.invariant ? kFixedParts : kFillParts;
   const auto add = [&] {
     configs->push_back(config);
-    if (forward_sm80_parts_may_win(problem, config, device)) configs->emplace_back(config).key_parts = kFillParts;
+    if (forward_sm80_parts_may_win(problem, config, device)) configs->emplace_back(config).key_parts = parts;
   };
   add();
   config.pack_gqa = true;
-  if (config.rescale_threshold > 0 && pack_gqa_may_win(problem, config.block_q)) add();
+  if ((config.rescale_threshold > 0 || problem.invariant) && pack_gqa_may_win(problem, config.block_q)) add();
 }
 
 std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device) {

@@ -10,6 +10,7 @@
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
+#include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/wgmma.h"
@@ -69,14 +70,14 @@ KernelConfig fitted_to(const AttentionProblem& problem, const DeviceSpec& device
   config.block_q = block_q;
   if (block_q == 64) config.warpgroup_order = WarpgroupOrder::free;
   const std::int64_t keys = std::max<std::int64_t>(32, round_up(problem.seq_kv, 16));
-  config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
+  if (!problem.invariant) config.block_kv = static_cast<int>(std::min<std::int64_t>(config.block_kv, keys));
   config.pack_gqa = packed;
   config.key_parts = key_parts;
   const std::int64_t parts =
       forward_sm90_split(forward_sm90_shape(problem, config, device), config, device).parts_of(problem);
   config = promoted_for(problem, config);
   const bool one_tile = tiles_of(problem, block_q, packed) * parts <= device.sm_count;  // for each CTA
-  if (one_tile && config.promotion_blocks == 0) {
+  if (one_tile && config.promotion_blocks == 0 && !adds_parts_of_keys(problem, config)) {
     config.tile_scheduler = TileScheduler::single;
     config.q_stages = 1;
   }
@@ -99,6 +100,18 @@ KernelConfig as_parts_want(const AttentionProblem& problem, const DeviceSpec& de
   return infeasibility(problem, wanted, device).empty() ? wanted : config;
 }
 
+// With the sums of the class, and as many stages as shared memory has for its keys of a step.
+KernelConfig invariant_row(const AttentionProblem& problem, const DeviceSpec& device, KernelConfig row) {
+  row = with_invariant_sums(problem, row);
+  const auto fits = [&] {
+    return forward_sm90_shape(problem, row, device).shared.bytes() <=
+           static_cast<std::size_t>(device.shared_bytes_per_block);
+  };
+  while (row.stages > 1 && !fits()) --row.stages;
+  while (row.block_q > 64 && !fits()) row.block_q -= 64;
+  return row;
+}
+
 }  // namespace
 
 // Tiles of fewer queries leave fewer SMs without work, and so may those that hold all heads of a group, and parts of
@@ -107,8 +120,8 @@ KernelConfig as_parts_want(const AttentionProblem& problem, const DeviceSpec& de
 std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
   const bool masked = hides_pairs(problem.mask), lengthens = lengthens_tiles(problem.mask);
   Reasons reasons;
-  if (!supports_wgmma({problem, device}, &reasons) || (masked && problem.head_dim <= kMaxHeadDimOfSm80))
-    return std::nullopt;
+  if (!supports_wgmma({problem, device}, &reasons)) return std::nullopt;
+  if (masked && problem.head_dim <= kMaxHeadDimOfSm80 && !problem.invariant) return std::nullopt;
   std::optional<KernelConfig> best;
   double least = 0;
   const auto consider = [&](const KernelConfig& config) {
@@ -135,7 +148,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
   const auto consider_tiles = [&](const KernelConfig& row, int block_q, bool packed) {
     consider_parts(row, block_q, packed, 1);
     if (key_parts_may_win(problem, device, tiles_of(problem, block_q, packed), row.block_kv))
-      consider_parts(row, block_q, packed, kFillParts);
+      consider_parts(row, block_q, packed, problem.invariant ? kFixedParts : kFillParts);
   };
   int head_dim = 0;  // of the rows that serve
   for (const HopperTile& tile : kHopperTiles) {
@@ -144,6 +157,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
     head_dim = tile.max_head_dim;
     KernelConfig row = parse_config(tile.config);
     row.rescale_threshold = rescale_threshold_for(problem.dtype);
+    if (problem.invariant) row = invariant_row(problem, device, row);
     for (int block_q = row.block_q; block_q >= 64; block_q -= 64) {
       consider_tiles(row, block_q, false);
       if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);

@@ -30,7 +30,8 @@ void describe(const Question& question, const KernelConfig& config, const Templa
               KernelPlan* plan) {
   plan->launches.push_back(forward_sm90_launch(question.problem, config, question.device, templates, target));
   describe_forward_sm90_workspace(config, question.device, plan);
-  add_combine(question.device, templates, target, forward_sm90_headroom(question.problem, config), plan);
+  add_combine(question.device, templates, target, forward_sm90_headroom(question.problem, config),
+              !config.ascending_keys, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 

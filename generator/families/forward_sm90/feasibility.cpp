@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm90/family.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
 
 namespace attune {
@@ -64,25 +65,27 @@ void check_key_walk(const KernelConfig& config, std::vector<std::string>* reason
   }
 }
 
-void check_promotion(const KernelConfig& config, std::vector<std::string>* reasons) {
-  if (config.promotion_blocks == 0) return;
+void check_promotion(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
+  if (config.promotion_blocks == 0 && !adds_parts_of_keys(problem, config)) return;
+  const std::string what =
+      config.promotion_blocks == 0 ? "invariant" : fmt::format("promote{}", config.promotion_blocks);
   if (config.tile_scheduler == TileScheduler::single) {
     reasons->push_back(
-        fmt::format("promote{}: the workspace has room for the sums of CTAs that stay; take "
+        fmt::format("{}: the workspace has room for the sums of CTAs that stay; take "
                     "scheduler=static-persistent or scheduler=dynamic-persistent",
-                    config.promotion_blocks));
+                    what));
   }
   if (config.overlap == Overlap::across) {
     reasons->push_back(
-        fmt::format("promote{} overlap=across: a tile whose last product is under way has sums in its registers; take "
+        fmt::format("{} overlap=across: a tile whose last product is under way has sums in its registers; take "
                     "overlap=within",
-                    config.promotion_blocks));
+                    what));
   }
   if (const int rows = config.block_q * config.ctas_per_sm; rows > kPromotedRowsPerSm) {
     reasons->push_back(
-        fmt::format("promote{}: the workspace has room for the sums of {} rows of an SM, not of {}; take "
+        fmt::format("{}: the workspace has room for the sums of {} rows of an SM, not of {}; take "
                     "fewer CTAs per SM",
-                    config.promotion_blocks, kPromotedRowsPerSm, rows));
+                    what, kPromotedRowsPerSm, rows));
   }
 }
 
@@ -123,7 +126,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_even_tiles(problem, config, reasons);
   check_key_parts(problem, config, device, reasons);
   check_key_walk(config, reasons);
-  check_promotion(config, reasons);
+  check_promotion(problem, config, reasons);
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,
                       static_cast<std::size_t>(config.stages + shape.v_stages) * shape.kv_tile_bytes,

@@ -4,6 +4,7 @@
 
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/wgmma.h"
@@ -17,7 +18,11 @@ namespace {
 
 constexpr const char* kEntry = "attune_forward";
 constexpr std::size_t kCounterBytes = kTileCounterOffset + sizeof(std::uint32_t);  // the number of the next tile
-constexpr Buffer kPromotedSums{"promoted_sums", "float*"};
+
+// Whether sums over a row leave the registers, to be added up in the workspace.
+bool adds_sums(const AttentionProblem& problem, const KernelConfig& config) {
+  return config.promotion_blocks != 0 || adds_parts_of_keys(problem, config);
+}
 
 ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConfig& config) {
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
@@ -28,7 +33,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});
   }
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) fields.push_back(Workspace{kTileCounter});
-  if (config.promotion_blocks != 0) fields.push_back(Workspace{kPromotedSums});
+  if (adds_sums(problem, config)) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
@@ -63,20 +68,15 @@ int persistent_ctas(const KernelConfig& config, const DeviceSpec& device) {
   return device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
 }
 
-// O, row maximum and row sum of the rows of CTAs that stay; a row is shared by the four threads of a quad, of which
-// each has a maximum and a sum of its own for each of its two rows.
+// Those of CTAs that stay.
 WorkspaceBuffer promoted_sums(const AttentionProblem& problem, int rows) {
-  constexpr int kStatisticsOfRow = 2 * 4;
-  return {.buffer = kPromotedSums,
-          .bytes = sizeof(float) * static_cast<std::size_t>(rows) *
-                   static_cast<std::size_t>(problem.head_dim_v() + kStatisticsOfRow),
-          .rows = kOnce};
+  return {.buffer = kPromotedSums, .bytes = promoted_sums_bytes(problem, rows), .rows = kOnce};
 }
 
 }  // namespace
 
 void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpec& device, KernelPlan* plan) {
-  if (config.promotion_blocks != 0)
+  if (adds_sums(plan->problem, config))
     plan->buffers.push_back(promoted_sums(plan->problem, persistent_ctas(config, device) * config.block_q));
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) plan->workspace_bytes = kCounterBytes;
   plan->workspace_zeroed = plan->workspace_bytes != 0;
@@ -85,7 +85,8 @@ void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpe
 std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelPlan plan;
   plan.workspace_bytes = kCounterBytes;
-  if (has_long_rows(problem)) plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
+  if (has_long_rows(problem) || problem.invariant)
+    plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
   add_most_partial_results(problem, device, &plan);
   return plan.workspace_bytes_of(problem);
 }
@@ -114,6 +115,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("cluster", config.cluster);
   bindings.conditions["promoted"] = config.promotion_blocks != 0;
+  bindings.conditions["adds_sums"] = adds_sums(problem, config);
   bindings.set("promotion_blocks", config.promotion_blocks);
   bindings.conditions["clustered"] = config.cluster > 1;
   bindings.set("kv_loads", config.cluster > 1 ? "shared" : "alone");
@@ -128,7 +130,11 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
-  if (config.overlap != Overlap::across) bindings.set("key_walk", config.ascending_keys ? "up" : "down");
+  if (config.overlap != Overlap::across) {
+    bindings.set("key_walk", adds_parts_of_keys(problem, config) ? "down_in_parts"
+                             : config.ascending_keys             ? "up"
+                                                                 : "down");
+  }
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");
   bindings.set("probability_operand", config.p_in_shared ? "probabilities_shared" : "probabilities_registers");
   bindings.lists["wgmma_shapes"] = wgmma_shapes({config.block_kv, problem.head_dim}, target);

@@ -32,14 +32,14 @@ bool has_rare_choice(const KernelConfig& config) {
          config.l2_parts != KernelConfig().l2_parts || config.ascending_keys;
 }
 
-bool is_of_reduced_space(const KernelConfig& config) {
+bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& problem) {
   const auto in = [](int value, std::initializer_list<int> values) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
   const bool tiles = in(config.block_kv, {48, 64, 80, 96, 112, 128, 176}) && in(config.stages, {2, 3});
   const bool persistent = config.tile_scheduler == TileScheduler::dynamic_persistent && config.q_stages == 2;
-  return tiles && config.rescale_threshold > 0 && config.overlap == Overlap::within && !config.even_tiles &&
-         config.ctas_per_sm == 1 && !has_rare_choice(config) &&
+  return tiles && (config.rescale_threshold > 0 || problem.invariant) && config.overlap == Overlap::within &&
+         !config.even_tiles && config.ctas_per_sm == 1 && !has_rare_choice(config) &&
          (persistent || config.tile_scheduler == TileScheduler::single);
 }
 
@@ -97,7 +97,7 @@ bool ascending_keys_may_win(const AttentionProblem& problem, const KernelConfig&
 // Parts of the keys where tiles leave SMs idle: alone, and with the heads of a group in a tile, as decoding wants both.
 void add_parts(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                std::vector<KernelConfig>* configs) {
-  config.key_parts = kFillParts;
+  config.key_parts = problem.invariant ? kFixedParts : kFillParts;
   if (key_parts_may_win(problem, device, query_tile_count(problem, config.block_q, 1), config.block_kv))
     configs->push_back(config);
   if (!pack_gqa_may_win(problem, config.block_q)) return;
@@ -109,7 +109,7 @@ void add_parts(const AttentionProblem& problem, KernelConfig config, const Devic
 
 void add_rarer_configs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                        std::vector<KernelConfig>* configs) {
-  if (config.rescale_threshold == 0) return;
+  if (config.rescale_threshold == 0 && !problem.invariant) return;
   add_parts(problem, config, device, configs);
   if (config.ctas_per_sm > 1) return;
   if (problem.head_dim <= kMaxHeadDimOfEmulation && config.overlap == Overlap::within) {
@@ -178,7 +178,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(config))
+    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem))
       configs->push_back(promoted_for(question.problem, config));
   }
 }

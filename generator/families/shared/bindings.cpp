@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/text/attention_bindings.h"
 
@@ -10,6 +11,15 @@ std::string partial_name(std::string_view word) {
   std::string name(word);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+
+void bind_invariance(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
+  const bool split = config.key_parts != 1;
+  bindings->conditions["invariant"] = problem.invariant;
+  bindings->conditions["adds_sums"] = adds_parts_of_keys(problem, config);
+  if (split) bindings->set("partial_o", problem.invariant ? "O" : "O / l");
+  bindings->set("part_blocks", kKeysOfPart / config.block_kv);
+  bindings->set("parts_meet", split ? ", by a CTA of its own" : ", and added to those before it");
 }
 
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
@@ -21,6 +31,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bindings->set("group", heads_of_tile(problem, config));
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");
+  bind_invariance(problem, config, bindings);
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
     bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");
   bindings->set("tile_order", partial_name(to_string(config.tile_order)));

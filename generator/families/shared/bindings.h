@@ -15,6 +15,9 @@ namespace attune {
 /// What the templates of every forward kernel name: dtype, mask, order of tiles, whether keys are split.
 void bind_forward(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
+/// How the rows of an invariant problem are summed, and that those of another are not.
+void bind_invariance(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
+
 /// The name of the template that is bound for a choice: its word, with '_' for '-'.
 std::string partial_name(std::string_view word);
 

@@ -92,7 +92,8 @@ TEST_CASE("parts are refused where tiles are many, and by backward", "[nogpu]") 
                  ContainsSubstring("take fewer parts"));
   CHECK_THAT(reasons("b4 hq16 sq4096 d128", "sm80 q64 kv64 w4 st2 parts=fill"),
              ContainsSubstring("parts=fill: 262144 rows") && ContainsSubstring("leave the word out"));
-  CHECK_THAT(reasons("hq8 sq512 skv8192 d128", "sm90 q64 kv64 st2 parts65"), ContainsSubstring("must be 0 to 64"));
+  CHECK_THAT(reasons("hq8 sq512 skv8192 d128", "sm90 q64 kv64 st2 parts65"),
+             ContainsSubstring("parts65: must be parts=fixed, parts=fill, 1 to 64"));
   CHECK_THAT(reasons("backward hq8 sq512 d128", "sm80 q64 kv64 w4 st2 parts2"), ContainsSubstring("no such choice"));
   // Products that would overflow.
   CHECK_FALSE(reasons("b65536 hq32 sq2000000000 skv100 d8", "sm80 q64 kv64 w4 st2 parts64").empty());

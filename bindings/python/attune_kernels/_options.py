@@ -1,0 +1,23 @@
+"""What a call of attention() says beside its tensors: a row for each option, in the order in which its values travel as a tuple. From these
+come the operators' schema and what reads a tuple by names; the extension has its copy in known_calls.h."""
+
+import collections
+
+Option = collections.namedtuple("Option", ["name", "schema", "default"])
+OPTIONS = (
+    Option("causal", "bool", False),
+    Option("scale", "float?", None),
+    Option("layout", "str", "bhsd"),
+    Option("top_left", "bool", False),
+    Option("window", "int[]?", None),
+    Option("deterministic", "bool?", None),
+    Option("invariant", "bool", False),
+)
+Options = collections.namedtuple("Options", [option.name for option in OPTIONS], defaults=[option.default for option in OPTIONS])
+
+
+def _literal(value):
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+SCHEMA = ", ".join(f"{option.schema} {option.name}={_literal(option.default)}" for option in OPTIONS)

@@ -1,0 +1,58 @@
+"""What a problem says, by `attune show fields`, beside what the C struct and attention() take: no list may miss a field.
+
+usage: python_fields.py REPOSITORY LIBATTUNE ATTUNE
+"""
+
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+REPOSITORY, LIBRARY, ATTUNE = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+import fake_torch  # noqa: E402
+
+fake_torch.install()
+import attune_kernels as attune  # noqa: E402
+from attune_kernels import _library  # noqa: E402
+from attune_kernels._options import OPTIONS  # noqa: E402
+
+FIELDS = json.loads(subprocess.run([ATTUNE, "show", "fields", "--json"], check=True, capture_output=True, text=True).stdout)["fields"]
+# Found from the tensors, or said by the function that is called.
+OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "alignment"}
+# By several options, or by members with other names.
+OPTIONS_OF = {"mask": {"causal", "top_left", "window"}}
+MEMBERS_OF = {"pass": "pass_", "scale": "softmax_scale"}
+
+
+class Fields(unittest.TestCase):
+    def test_the_struct_of_the_c_interface_has_each(self):
+        members = [name for name, _ in _library.Problem._fields_]
+        for field in FIELDS:
+            self.assertIn(MEMBERS_OF.get(field["key"], field["key"]), members)
+
+    def test_each_that_tensors_do_not_tell_is_an_option(self):
+        wanted = set()
+        for field in FIELDS:
+            if field["key"] not in OF_TENSORS:
+                wanted |= OPTIONS_OF.get(field["key"], {field["key"]})
+        self.assertEqual(wanted, {option.name for option in OPTIONS})
+
+    def test_each_option_is_an_argument_of_every_function(self):
+        for function in (attune.attention, attune.backward, attune.prepare, attune.prepare_backward):
+            arguments = inspect.signature(inspect.unwrap(function)).parameters
+            for option in OPTIONS:
+                if function is attune.prepare and option.name == "deterministic":  # every forward is
+                    continue
+                with self.subTest(function=function.__name__, option=option.name):
+                    self.assertEqual(arguments[option.name].default, option.default)
+
+
+if __name__ == "__main__":
+    unittest.main()
