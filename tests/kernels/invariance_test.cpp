@@ -16,6 +16,7 @@
 #include "runtime/system/template_folder.h"
 #include "tests/catch.h"
 #include "tests/kernels/data_kinds.h"
+#include "tests/kernels/forward_checks.h"
 
 namespace attune::tests {
 namespace {
@@ -233,6 +234,20 @@ void check_backward(AttentionRuntime& runtime, const std::string& words) {
         {{1, 1, 0, 1, 0, 150, 200}, {0, 2, 1, 1, 33, 100, 200}}, {""});
 }
 
+// Right, and not the same alone: rows of one part and of three, by both ways to add parts, with scores far from 0.
+void check_values(Devices& devices, const std::vector<std::string>& configs, const std::string& words) {
+  for (const char* rows : {"hq4 hkv2 sq7 skv2101", "hq2 sq65 skv4200 causal", "hq2 sq33 skv300 window=100,20"}) {
+    for (const std::string& config : configs) {
+      if (config.empty()) continue;
+      ForwardCase test = case_from("forward " + words + " invariant " + rows, config.c_str());
+      if (!infeasibility(test.problem, test.config, devices.spec()).empty()) continue;
+      check_case(devices, test);
+      test.q_deviation = 300;
+      check_case(devices, test);
+    }
+  }
+}
+
 AttentionRuntime emulator(const char* device) { return AttentionRuntime(make_emulator_device(find_device(device))); }
 
 }  // namespace
@@ -241,6 +256,15 @@ TEST_CASE("bits of an invariant problem depend on no size: forward on the emulat
   AttentionRuntime hopper = emulator("h200"), ampere = emulator("a100");
   check_forward(hopper, "bf16 d64", kSm90);
   check_forward(ampere, "fp16 d32", kSm80);
+}
+
+TEST_CASE("invariant problems are right in all modes of the emulator", "[emulator]") {
+  Devices devices = Devices::emulators();
+  devices.draw = CaseDraw(4);
+  check_values(devices, kSm90, "fp16 d64");
+  Devices ampere = Devices::emulators(find_device("a100"));
+  ampere.draw = CaseDraw(4);
+  check_values(ampere, kSm80, "bf16 d40");
 }
 
 TEST_CASE("bits of an invariant problem depend on no size: backward on the emulator", "[emulator]") {
@@ -252,8 +276,10 @@ TEST_CASE("bits of an invariant problem depend on no size: backward on the emula
 TEST_CASE("bits of an invariant problem depend on no size on the GPU", "[gpu]") {
   AttentionRuntime runtime(open_cuda_device(0));
   const bool hopper = runtime.device()->spec().compute_major == 9;
+  Devices devices = Devices::gpu();
   for (const char* words : {"bf16 d64", "fp16 d128", "bf16 d256", "fp16 d40", "bf16 d16", "bf16 d192"}) {
     INFO(words);
+    check_values(devices, hopper ? kSm90 : kSm80, words);
     check_forward(runtime, words, hopper ? kSm90 : kSm80);
     check_backward(runtime, words);
   }
