@@ -60,6 +60,15 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
   return reasons;
 }
 
+std::optional<Adaptation> adapted(const AttentionProblem& problem, const KernelConfig& config,
+                                  const DeviceSpec& device) {
+  const KernelFamily* family = find_family(problem.pass, config.family);
+  if (family == nullptr) return std::nullopt;
+  Adaptation adaptation = family->adapt({problem, device}, config);
+  if (!infeasibility(problem, adaptation.config, device).empty()) return std::nullopt;
+  return adaptation;
+}
+
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates, KernelTarget target) {
   validate(problem);

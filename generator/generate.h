@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/kernel_family.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/template_set.h"
@@ -15,6 +17,11 @@ namespace attune {
 /// Why a config cannot serve a problem on a device, one sentence per reason, each naming the numbers; empty if it can.
 std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device);
+
+/// A config that was made for another problem as near as it fits this one, and what of it was changed (see
+/// KernelFamily::adapt). Nothing if no such change makes it fit.
+std::optional<Adaptation> adapted(const AttentionProblem& problem, const KernelConfig& config,
+                                  const DeviceSpec& device);
 
 /// The plan of a feasible config. Pure: the same values give the same bytes on any machine.
 /// Throws Error(invalid_argument) for an invalid problem, Error(infeasible_config) with the reasons,

@@ -24,8 +24,7 @@ constexpr InvariantTile kTiles[] = {
 
 // A config of the family whose fields that decide bits are the class's.
 std::optional<KernelConfig> invariant_sums(const Question& question, const KernelFamily& family) {
-  if (question.problem.pass == Pass::forward)
-    return with_invariant_sums(question.problem, default_fields(family.word));
+  if (question.problem.pass == Pass::forward) return with_invariant_sums(question.problem, default_fields(family.word));
   return family.default_config({size_of_invariant_backward(question.problem), question.device});
 }
 
@@ -74,7 +73,8 @@ AttentionProblem size_of_invariant_backward(const AttentionProblem& problem) {
 void check_invariance(const Question& question, const KernelConfig& config, Reasons* reasons) {
   const AttentionProblem& problem = question.problem;
   if (!problem.invariant) {
-    if (config.key_parts == kFixedParts) reasons->push_back("parts=fixed: only an invariant problem has such parts; take parts=fill");
+    if (config.key_parts == kFixedParts)
+      reasons->push_back("parts=fixed: only an invariant problem has such parts; take parts=fill");
     return;
   }
   if (const KernelFamily* family = invariant_family(question); family != nullptr && family->word != config.family) {
@@ -87,12 +87,14 @@ void check_invariance(const Question& question, const KernelConfig& config, Reas
   for (const ConfigField& field : config_fields()) {
     if (!sums || (field.decides_bits & family.set) == 0 || field.get(config) == field.get(*sums)) continue;
     const auto is_said = [&](const KernelConfig& of) { return field.always || !field.is_default(of); };
-    reasons->push_back(fmt::format("{}: it decides bits, and an invariant problem of this head dim has {}, whatever its size",
-                                   is_said(config) ? field.text(config) : fmt::format("no {}", field.word),
-                                   is_said(*sums) ? field.text(*sums) : "its default"));
+    reasons->push_back(
+        fmt::format("{}: it decides bits, and an invariant problem of this head dim has {}, whatever its size",
+                    is_said(config) ? field.text(config) : fmt::format("no {}", field.word),
+                    is_said(*sums) ? field.text(*sums) : "its default"));
   }
   if (config.key_parts != 1 && config.key_parts != kFixedParts)
-    reasons->push_back(fmt::format("parts: an invariant problem's keys are split at the same keys whatever its size; take parts=fixed"));
+    reasons->push_back(fmt::format(
+        "parts: an invariant problem's keys are split at the same keys whatever its size; take parts=fixed"));
 }
 
 }  // namespace attune

@@ -23,8 +23,8 @@ namespace attune {
 /// (docs/performance.md).
 inline constexpr int kKeysOfPart = 2048;
 
-/// The family that serves an invariant problem on a device, whatever its size: the newest that serves its class. Null if
-/// none does.
+/// The family that serves an invariant problem on a device, whatever its size: the newest that serves its class. Null
+/// if none does.
 const KernelFamily* invariant_family(const Question& question);
 
 /// Whether the CTA that has a tile adds up the parts of its keys.

@@ -25,6 +25,12 @@ struct Question {
 };
 using Reasons = std::vector<std::string>;
 
+/// A config that was made for another problem, or by another version, as near as it fits this one.
+struct Adaptation {
+  KernelConfig config;
+  std::vector<std::string> changes;  ///< for people: "with rescale8, as this dtype wants it"; none: it is the same
+};
+
 /// A tile that FlashAttention-2 (mma.sync) or FlashAttention-3 (wgmma) ships.
 struct PublishedTile {
   int max_head_dim;  ///< the largest that it serves
@@ -50,6 +56,9 @@ struct KernelFamily {
   /// The best config that is known without timing any; nothing where another family's is known to win. Throws
   /// Error(unsupported) where nothing fits.
   std::optional<KernelConfig> (*default_config)(const Question&);
+  /// The config as exact as the problem's rows and dtype want it, and without what its sizes leave no room for. Other
+  /// fields stay as they are, so that the result may not fit. A config of the family, made for whatever problem.
+  Adaptation (*adapt)(const Question&, const KernelConfig&);
   CostEstimate (*estimate)(const Question&, const KernelConfig&);
   /// Adds the launches, the workspace and the ordered outputs of a feasible config.
   void (*describe)(const Question&, const KernelConfig&, const TemplateSet&, KernelTarget, KernelPlan*);

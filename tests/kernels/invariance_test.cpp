@@ -116,8 +116,7 @@ Result run(AttentionRuntime& runtime, const Whole& whole, const AttentionProblem
   }
   tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
 
-  const KernelConfig chosen =
-      config.empty() ? default_config(problem, device->spec()) : parse_config(config);
+  const KernelConfig chosen = config.empty() ? default_config(problem, device->spec()) : parse_config(config);
   INFO(canonical_text(problem) << ": " << canonical_text(chosen));
   const auto prepared =
       runtime.prepare(generate(problem, chosen, device->spec(), runtime_templates(), device->target()));
@@ -157,8 +156,9 @@ std::int64_t differences(const Whole& whole, const Result& of_whole, const Atten
           for (std::int64_t d = 0; d < shape.columns; ++d, ++i) {
             const std::int64_t row = (b + part.batch) * all.rows + s + (queries ? part.query : 0);
             const std::int64_t head = h + part.head * (queries ? group : 1);
-            different += bits[i] != of_whole.outputs[o].second[static_cast<std::size_t>(
-                                        (row * all.heads + head) * all.columns + d)];
+            different +=
+                bits[i] !=
+                of_whole.outputs[o].second[static_cast<std::size_t>((row * all.heads + head) * all.columns + d)];
           }
   }
   std::size_t i = 0;
@@ -179,8 +179,8 @@ struct Band {
 // Each part by each config, against the whole by its default.
 void check(AttentionRuntime& runtime, const Whole& whole, const std::vector<Band>& bands,
            const std::vector<Part>& parts, const std::vector<std::string>& configs) {
-  const Part everything = {0, whole.problem.batch, 0, whole.problem.heads_kv, 0, whole.problem.seq_q,
-                           whole.problem.seq_kv};
+  const Part everything = {
+      0, whole.problem.batch, 0, whole.problem.heads_kv, 0, whole.problem.seq_q, whole.problem.seq_kv};
   for (const auto& [first, last] : bands) {
     const AttentionProblem all = problem_of(whole, everything, first, last);
     const Result of_whole = run(runtime, whole, all, everything, "");
@@ -190,7 +190,8 @@ void check(AttentionRuntime& runtime, const Whole& whole, const std::vector<Band
       const AttentionProblem problem = problem_of(whole, part, first, last);
       bool any = false;
       for (const std::string& config : configs) {
-        if (!config.empty() && !infeasibility(problem, parse_config(config), runtime.device()->spec()).empty()) continue;
+        if (!config.empty() && !infeasibility(problem, parse_config(config), runtime.device()->spec()).empty())
+          continue;
         INFO(canonical_text(all) << "; " << canonical_text(problem) << " from query " << part.query << ": "
                                  << (config.empty() ? "default" : config));
         CHECK(differences(whole, of_whole, problem, part, run(runtime, whole, problem, part, config)) == 0);
@@ -201,16 +202,18 @@ void check(AttentionRuntime& runtime, const Whole& whole, const std::vector<Band
   }
 }
 
-const std::vector<std::string> kSm90 = {
-    "",
-    "sm90 q64 kv128 st2 overlap=within scheduler=static-persistent",
-    "sm90 q128 kv128 st2 ordered scheduler=dynamic-persistent qst2",
-    "sm90 q128 kv128 st2 pingpong order=tile-major scheduler=static-persistent",
-    "sm90 q64 kv128 st2 parts=fixed overlap=across scheduler=static-persistent",
-    "sm90 q64 kv128 st2 parts=fixed pack-gqa",
-    "sm90 q192 kv128 st1 qreg overlap=within scheduler=static-persistent pack-gqa"};
-const std::vector<std::string> kSm80 = {"", "sm80 q64 kv64 w4 st2", "sm80 q128 kv64 w4 st1 qsmem",
-                                        "sm80 q32 kv64 w1 st3 parts=fixed", "sm80 q16 kv64 w1 st2 parts=fixed pack-gqa",
+const std::vector<std::string> kSm90 = {"",
+                                        "sm90 q64 kv128 st2 overlap=within scheduler=static-persistent",
+                                        "sm90 q128 kv128 st2 ordered scheduler=dynamic-persistent qst2",
+                                        "sm90 q128 kv128 st2 pingpong order=tile-major scheduler=static-persistent",
+                                        "sm90 q64 kv128 st2 parts=fixed overlap=across scheduler=static-persistent",
+                                        "sm90 q64 kv128 st2 parts=fixed pack-gqa",
+                                        "sm90 q192 kv128 st1 qreg overlap=within scheduler=static-persistent pack-gqa"};
+const std::vector<std::string> kSm80 = {"",
+                                        "sm80 q64 kv64 w4 st2",
+                                        "sm80 q128 kv64 w4 st1 qsmem",
+                                        "sm80 q32 kv64 w1 st3 parts=fixed",
+                                        "sm80 q16 kv64 w1 st2 parts=fixed pack-gqa",
                                         "sm80 q64 kv64 w2 st2 pack-gqa order=tile-major"};
 
 constexpr std::int64_t kOpen = kOpenDiagonal;

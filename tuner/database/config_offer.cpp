@@ -6,9 +6,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "generator/families/backward_common/query_parts.h"
-#include "generator/families/long_rows.h"
-#include "generator/families/shared/forward_rules.h"
 #include "generator/generate.h"
 
 namespace attune {
@@ -36,50 +33,13 @@ std::optional<ShapeRows> rows_of(TuningDatabase::TunedShape shape, const DeviceS
   return rows;
 }
 
-// The config as exact as these rows and their dtype want it: sums leave the tensor cores' accumulators as often, and O
-// is rescaled as early, and no earlier than that.
-KernelConfig as_exact_as(const PickQuestion& asked, const KernelConfig& config) {
-  const AttentionProblem& problem = asked.problem;
-  if (problem.pass == Pass::backward) return with_exact_sums(problem, config, asked.device);
-  return promoted_for(problem, with_threshold_for(problem.dtype, config));
-}
-
-// A neighbour's config as near to it as fits: it is as exact as these rows want it, lengths that are no multiples
-// of the tiles take checks of bounds, and heads that share no keys are not apart. Of the same problem only as it was
-// measured.
-std::optional<KernelConfig> taken_from(const KernelConfig& config, bool same_problem, const PickQuestion& asked) {
+// A neighbour's config as near to it as fits. Of the same problem only as it was measured.
+std::optional<Adaptation> taken_from(const KernelConfig& config, bool same_problem, const PickQuestion& asked) {
   if (asked.is_passed_over(config)) return std::nullopt;
-  if (same_problem) return asked.fits(config) ? std::optional(config) : std::nullopt;
-  const KernelConfig as_exact = as_exact_as(asked, config);
-  if (asked.fits(as_exact) && !asked.is_passed_over(as_exact)) return as_exact;
-  KernelConfig same_bounds = as_exact;
-  if (asked.problem.heads_q == asked.problem.heads_kv) same_bounds.kv_grad_per_query_head = false;
-  KernelConfig with_bounds = same_bounds;
-  with_bounds.even_tiles = false;
-  for (const KernelConfig& changed : {same_bounds, with_bounds}) {
-    if (asked.fits(changed) && !asked.is_passed_over(changed)) return changed;
-  }
-  return std::nullopt;
-}
-
-// What of the row's config does not fit here.
-std::string changes_of(const ConfigOffer& offer) {
-  std::string changes;
-  if (offer.config.promotion_blocks != offer.row.config.promotion_blocks)
-    changes += offer.config.promotion_blocks == 0 ? ", without promote, which only long rows need"
-                                                  : ", with promote, which long rows need";
-  if (offer.config.rescale_threshold != offer.row.config.rescale_threshold)
-    changes += fmt::format(", with rescale{}, as this dtype wants it", offer.config.rescale_threshold);
-  if (offer.config.query_parts != offer.row.config.query_parts)
-    changes += fmt::format(", with {} in place of {} parts of the queries", offer.config.query_parts,
-                           offer.row.config.query_parts);
-  if (offer.config.dq != offer.row.config.dq) changes += ", with dQ added by tiles of keys, which long rows need";
-  if (offer.config.even_tiles != offer.row.config.even_tiles) changes += ", without even-tiles, which do not fit";
-  if (offer.config.kv_grad_per_query_head && !offer.row.config.kv_grad_per_query_head)
-    changes += ", with kv-grad-per-query-head, which long rows need";
-  if (!offer.config.kv_grad_per_query_head && offer.row.config.kv_grad_per_query_head && offer.config.query_parts == 1)
-    changes += ", without kv-grad-per-query-head, which needs grouped heads";
-  return changes;
+  if (same_problem) return asked.fits(config) ? std::optional(Adaptation{config, {}}) : std::nullopt;
+  std::optional<Adaptation> near = adapted(asked.problem, config, asked.device);
+  if (near && asked.is_passed_over(near->config)) return std::nullopt;
+  return near;
 }
 
 }  // namespace
@@ -143,8 +103,8 @@ std::vector<ConfigOffer> offers_of(const ShapeRows* begin, const ShapeRows* end,
   for (const ShapeRows* from = begin; from != end; ++from) {
     std::optional<Measurement>& row = rows[static_cast<std::size_t>(from - begin)];
     if (!row) continue;
-    const KernelConfig config = *taken_from(row->config, from->shape.same_problem, asked);
-    offers.push_back({from, std::move(*row), config});
+    Adaptation taken = *taken_from(row->config, from->shape.same_problem, asked);
+    offers.push_back({from, std::move(*row), taken.config, std::move(taken.changes)});
   }
   return offers;
 }
@@ -152,12 +112,14 @@ std::vector<ConfigOffer> offers_of(const ShapeRows* begin, const ShapeRows* end,
 std::string describe(const ConfigOffer& offer, const std::string& stale) {
   const ShapeRows& from = *offer.from;
   const bool other_device = from.origin == ConfigOrigin::nearest_device;
+  std::string changes;
+  for (const std::string& change : offer.changes) changes += ", " + change;
   return fmt::format(
       "{}{}{}{}, {} database{}{}{}",
       other_device ? fmt::format("{} with {} SMs: ", from.shape.device, from.shape.sm_count) : "", from.shape.problem,
       from.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", from.shape.distance),
       offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
-      from.whose, changes_of(offer), stale.empty() ? "" : "; stale: ", stale);
+      from.whose, changes, stale.empty() ? "" : "; stale: ", stale);
 }
 
 }  // namespace attune

@@ -72,7 +72,8 @@ class PickQuestion {
 struct ConfigOffer {
   const ShapeRows* from = nullptr;
   Measurement row;
-  KernelConfig config;  ///< the row's, or what of it fits
+  KernelConfig config;               ///< the row's, or what of it fits
+  std::vector<std::string> changes;  ///< what does not, for people
 };
 
 /// What each shape offers of its measured rows, or of its estimates, that are no staler than `most`, in their order; a

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "generator/families/shared/forward_rules.h"
+#include "generator/generate.h"
 #include "tuner/search/searcher.h"
 
 namespace attune {
@@ -13,24 +13,26 @@ constexpr int kNeighbours = 3;  // whose winners are seeds
 }  // namespace
 
 SearchStart search_start(const AttentionProblem& problem, const std::vector<Candidate>& space,
-                         const KernelConfig& default_config, const std::string& device, int sm_count,
-                         const TuningDatabase& database, const TuningDatabase* presets) {
+                         const KernelConfig& default_config, const DeviceSpec& spec, const std::string& device,
+                         int sm_count, const TuningDatabase& database, const TuningDatabase* presets) {
   SearchStart start;
   start.seeds = {default_config};
+  const auto add = [&](const KernelConfig& config) {
+    if (const auto near = adapted(problem, config, spec)) start.seeds.push_back(near->config);
+  };
   const TuningDatabase* const known[] = {&database, presets};
   for (const TuningDatabase* from : known) {
     if (!from) continue;
     const auto best = from->best(problem, device, sm_count);
     if (!best) continue;
-    start.seeds.push_back(with_threshold_for(problem.dtype, best->config));
+    add(best->config);
     const auto is_it = [&](const Candidate& candidate) { return candidate.config == best->config; };
     if (from == &database && !best->race.empty() && std::any_of(space.begin(), space.end(), is_it))
       start.elected = best->config;
   }
   for (const TuningDatabase* from : known) {
     if (!from) continue;
-    for (const KernelConfig& config : from->winners_of_neighbours(problem, device, sm_count, kNeighbours))
-      start.seeds.push_back(with_threshold_for(problem.dtype, config));
+    for (const KernelConfig& config : from->winners_of_neighbours(problem, device, sm_count, kNeighbours)) add(config);
   }
   for (const KernelConfig& config : published_seeds(problem, space)) start.seeds.push_back(config);
   return start;

@@ -17,9 +17,10 @@ struct SearchStart {
 
 /// The seeds of a problem on a device: the default config, this problem's best row in `database` and in `presets`, the
 /// winners of its nearest tuned neighbours in both, and the tiles that FlashAttention-2 and 3 publish. `presets` may be
-/// null. Throws Error(database).
+/// null. What was tuned for another problem is adapted to this one. `device` and `sm_count` are those of the rows of
+/// `spec`'s GPU. Throws Error(database).
 SearchStart search_start(const AttentionProblem& problem, const std::vector<Candidate>& space,
-                         const KernelConfig& default_config, const std::string& device, int sm_count,
-                         const TuningDatabase& database, const TuningDatabase* presets);
+                         const KernelConfig& default_config, const DeviceSpec& spec, const std::string& device,
+                         int sm_count, const TuningDatabase& database, const TuningDatabase* presets);
 
 }  // namespace attune

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/long_rows.h"
@@ -80,6 +81,22 @@ KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig confi
   if (sums_long_dq_in_registers(problem, config))
     config.dq = problem.has_fixed_order() ? DqAccumulation::ordered : DqAccumulation::atomic;
   return config;
+}
+
+Adaptation adapt_backward(const Question& question, const KernelConfig& given) {
+  const auto& [problem, device] = question;
+  Adaptation adaptation{with_exact_sums(problem, given, device), {}};
+  KernelConfig& config = adaptation.config;
+  if (problem.heads_q == problem.heads_kv) config.kv_grad_per_query_head = false;
+  const auto changed = [&](std::string what) { adaptation.changes.push_back(std::move(what)); };
+  if (config.query_parts != given.query_parts)
+    changed(fmt::format("with {} in place of {} parts of the queries", config.query_parts, given.query_parts));
+  if (config.dq != given.dq) changed("with dQ added by tiles of keys, which long rows need");
+  if (config.kv_grad_per_query_head && !given.kv_grad_per_query_head)
+    changed("with kv-grad-per-query-head, which long rows need");
+  if (!config.kv_grad_per_query_head && given.kv_grad_per_query_head && config.query_parts == 1)
+    changed("without kv-grad-per-query-head, which needs grouped heads");
+  return adaptation;
 }
 
 }  // namespace attune

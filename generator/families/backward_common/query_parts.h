@@ -5,6 +5,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/kernel_family.h"
 #include "generator/problem/attention_problem.h"
 
 namespace attune {
@@ -40,5 +41,8 @@ bool sums_long_dq_in_registers(const AttentionProblem& problem, const KernelConf
 /// kv_grad_per_query_head, no parts where may_split_queries() says no, and dQ added by tiles of keys where
 /// sums_long_dq_in_registers(). Other fields stay as they are, so that the result may not fit.
 KernelConfig with_exact_sums(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device);
+
+/// KernelFamily::adapt of backward: with_exact_sums(), and no heads apart where none share keys.
+Adaptation adapt_backward(const Question& question, const KernelConfig& config);
 
 }  // namespace attune

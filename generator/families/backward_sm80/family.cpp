@@ -1,4 +1,5 @@
 #include "generator/families/backward_sm80/family.h"
+#include "generator/families/backward_common/query_parts.h"
 
 #include "generator/families/backward_sm80/cost.h"
 #include "generator/families/backward_sm80/defaults.h"
@@ -44,6 +45,7 @@ KernelFamily backward_sm80_family() {
           .check = check_backward_sm80,
           .enumerate = enumerate_backward_sm80,
           .default_config = default_of,
+          .adapt = adapt_backward,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

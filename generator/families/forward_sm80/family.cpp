@@ -72,6 +72,7 @@ KernelFamily forward_sm80_family() {
           .check = check_forward_sm80,
           .enumerate = enumerate_forward_sm80,
           .default_config = default_of,
+          .adapt = adapt_forward,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

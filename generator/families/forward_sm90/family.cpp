@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm90/cost.h"
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
+#include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -51,6 +52,7 @@ KernelFamily forward_sm90_family() {
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,
           .default_config = default_of,
+          .adapt = adapt_forward,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

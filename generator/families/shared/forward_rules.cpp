@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "generator/families/family_word.h"
+#include "generator/families/invariance.h"
+#include "generator/families/long_rows.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/rounding.h"
 
@@ -78,6 +83,53 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
       "cta{}: {} CTAs of {} threads do not fit an SM of {}, which takes {} CTAs and {} threads", config.ctas_per_sm,
       config.ctas_per_sm, threads, device.name, device.ctas_per_sm, device.threads_per_sm));
   return false;
+}
+
+namespace {
+
+// Of an invariant problem, whose sums no config of another has; and the other way about.
+KernelConfig with_sums_for(const AttentionProblem& problem, const KernelConfig& given) {
+  KernelConfig config = given;
+  if (!problem.invariant) {
+    if (config.key_parts == kFixedParts) config.key_parts = kFillParts;
+    return config;
+  }
+  config = with_invariant_sums(problem, config);
+  if (config.key_parts != 1) config.key_parts = kFixedParts;
+  if (config.family == FamilyWord::sm90 && config.key_parts == 1) {  // CTAs that stay add up the parts
+    if (config.tile_scheduler == TileScheduler::single) config.tile_scheduler = TileScheduler::static_persistent;
+    if (config.overlap == Overlap::across) config.overlap = Overlap::within;
+  }
+  return config;
+}
+
+}  // namespace
+
+Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
+  const AttentionProblem& problem = question.problem;
+  Adaptation adaptation{with_sums_for(problem, given), {}};
+  KernelConfig& config = adaptation.config;
+  const auto changed = [&](std::string what) { adaptation.changes.push_back(std::move(what)); };
+  if (!(config == given))
+    changed(problem.invariant ? "with the sums of invariant problems"
+                              : "with parts=fill, as no size is invariant here");
+  config = promoted_for(problem, config);
+  if (!problem.invariant && config.promotion_blocks != given.promotion_blocks) {
+    changed(config.promotion_blocks == 0 ? "without promote, which only long rows need"
+                                         : "with promote, which long rows need");
+  }
+  if (const int before = config.rescale_threshold; before > 0) {
+    config = with_threshold_for(problem.dtype, config);
+    if (config.rescale_threshold != before)
+      changed(fmt::format("with rescale{}, as this dtype wants it", config.rescale_threshold));
+  }
+  Reasons reasons;
+  check_even_tiles(problem, config, &reasons);
+  if (!reasons.empty()) {
+    config.even_tiles = false;
+    changed("without even-tiles, which do not fit");
+  }
+  return adaptation;
 }
 
 int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config) {

@@ -7,6 +7,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/kernel_family.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/problem/element_type.h"
 
@@ -29,6 +30,10 @@ void check_shared_memory(std::size_t q_bytes, std::size_t p_bytes, std::size_t k
                          const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
 /// Whether an SM takes as many CTAs of so many threads as the config wants.
 bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& device, std::vector<std::string>* reasons);
+
+/// KernelFamily::adapt of forward: sums promoted and O rescaled as this problem wants it, the sums of an invariant one,
+/// and bounds checked where lengths are no multiples of the tiles.
+Adaptation adapt_forward(const Question& question, const KernelConfig& config);
 
 /// Query heads that a tile of the config holds, as its rows in turn.
 int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config);

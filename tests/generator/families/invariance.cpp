@@ -67,8 +67,9 @@ TEST_CASE("the space of an invariant problem holds nothing that would change bit
           "[nogpu]") {
   for (const char* device_name : {"h200", "a100"}) {
     const DeviceSpec device = find_device(device_name);
-    for (const char* text : {"forward bf16 hq16 hkv4 sq64 skv9000 d128 invariant", "forward fp16 hq8 sq300 d64 causal invariant",
-                             "backward bf16 hq8 hkv2 sq500 d64 invariant", "backward bf16 hq8 sq500 d128 causal invariant"}) {
+    for (const char* text :
+         {"forward bf16 hq16 hkv4 sq64 skv9000 d128 invariant", "forward fp16 hq8 sq300 d64 causal invariant",
+          "backward bf16 hq8 hkv2 sq500 d64 invariant", "backward bf16 hq8 sq500 d128 causal invariant"}) {
       const AttentionProblem problem = parse_problem(text);
       const std::string expected = deciding_words(problem, default_config(problem, device));
       int feasible = 0, apart = 0;
@@ -103,6 +104,24 @@ TEST_CASE("a config that would change bits of an invariant problem is refused wi
              ContainsSubstring("parts=fixed: 16777216 rows"));
   CHECK_THAT(refusal("backward bf16 hq8 sq4096 d128 invariant", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"),
              ContainsSubstring("dq=atomic: it decides bits"));
+}
+
+TEST_CASE("configs of other problems are adapted to invariant ones, and the other way about", "[nogpu]") {
+  const DeviceSpec device = find_device("h200");
+  const auto text_of = [&](const char* problem, const char* config) {
+    const auto near = adapted(parse_problem(problem), parse_config(config), device);
+    return near ? canonical_text(near->config) + (near->changes.empty() ? "" : " | " + near->changes.front()) : "";
+  };
+  CHECK(text_of("forward bf16 hq8 sq4096 d128 causal invariant",
+                "sm90 q128 kv80 st2 rescale10 overlap=across scheduler=dynamic-persistent") ==
+        "sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent | with the sums of invariant problems");
+  CHECK(
+      text_of("forward bf16 hq8 sq1 skv9000 d128 invariant", "sm90 q64 kv64 st2 rescale10 parts=fill overlap=within") ==
+      "sm90 q64 kv128 st2 parts=fixed overlap=within | with the sums of invariant problems");
+  CHECK(text_of("forward bf16 hq8 sq1 skv9000 d128", "sm90 q64 kv128 st2 parts=fixed overlap=within") ==
+        "sm90 q64 kv128 st2 parts=fill overlap=within | with parts=fill, as no size is invariant here");
+  CHECK(text_of("forward bf16 hq8 sq4096 d128 invariant", "sm90 q192 kv128 st2 qreg overlap=within") ==
+        "");  // no registers
 }
 
 TEST_CASE("parts of invariant problems begin at the same keys whatever the problem", "[nogpu]") {
