@@ -111,6 +111,16 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
                            [&](const KernelConfig& a, const KernelConfig& b) { return time(a) < time(b); });
 }
 
+std::string unsupported(const AttentionProblem& problem, const DeviceSpec& device) {
+  try {
+    default_config(problem, device);
+    return {};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument && error.code() != ErrorCode::unsupported) throw;
+    return error.what();
+  }
+}
+
 std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
   std::size_t most = 0;
   const Question question{problem, device};

@@ -38,6 +38,10 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
                               const TemplateSet& templates = TemplateSet::embedded(),
                               KernelTarget target = KernelTarget::cuda);
 
+/// Why no kernel serves a problem on a device, in a sentence that says what to do: the one answer for all who ask
+/// before they call. Empty if one does. Takes as long as default_config().
+std::string unsupported(const AttentionProblem& problem, const DeviceSpec& device);
+
 /// A feasible config that is good without any measurement: of the families' own defaults the one that the cost model
 /// likes best. Throws Error(unsupported) on a device that no family supports.
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device);

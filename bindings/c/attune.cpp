@@ -18,6 +18,7 @@
 #include "attune/attention.h"
 #include "attune/log.h"
 #include "generator/error.h"
+#include "generator/generate.h"
 #include "generator/lazy_value.h"
 #include "runtime/system/activity_mutex.h"
 #include "tuner/database/measurement.h"
@@ -335,6 +336,15 @@ attune_status attune_workspace_bytes(const attune_problem* problem, size_t* byte
     require(bytes, "bytes");
     const Request request(problem);
     *bytes = runtime_for(request).workspace_bytes(request.problem);
+  });
+}
+
+attune_status attune_unsupported(const attune_problem* problem, char* text, size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    require_place(text, capacity);
+    const Request request(problem);
+    write_text(attune::unsupported(attune::simplest_mask(request.problem), runtime_on(request.device).device()->spec()),
+               text, capacity, bytes);
   });
 }
 

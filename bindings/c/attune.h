@@ -185,6 +185,12 @@ ATTUNE_API attune_status attune_backward(const attune_problem* problem, const at
  * a key, or where keys are few. */
 ATTUNE_API attune_status attune_workspace_bytes(const attune_problem* problem, size_t* bytes);
 
+/* Why no kernel serves a problem on its device, in a sentence that says what to do, for programs that would call
+ * something else then; an empty text if one does. Asks for problem->pass and problem->alignment; compiles nothing. An
+ * error is something that keeps the question from being answered: a struct that cannot be read, no GPU.
+ * Writes as attune_describe() does. */
+ATTUNE_API attune_status attune_unsupported(const attune_problem* problem, char* text, size_t capacity, size_t* bytes);
+
 /* What attune_forward or, by problem->pass, attune_backward would launch, in four lines: config, where it came from
  * ("pack", "exact", "nearest shape", "nearest device", "default"), what that was tuned for or, of a default, what it
  * was preferred to (may be empty), and how it is stale if it is, the command that would tune it for this problem (empty

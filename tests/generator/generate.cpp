@@ -187,3 +187,21 @@ TEST_CASE("the reference plan", "[nogpu]") {
     }
   }
 }
+
+TEST_CASE("what no kernel serves is told with the reason, and what one serves is not", "[nogpu]") {
+  const auto reason = [](const char* problem, const char* device) {
+    return unsupported(parse_problem(problem), find_device(device));
+  };
+  for (const char* device : {"h200", "a100", "rtx4090"}) {
+    CHECK(reason("sq100 d64 causal", device) == "");
+    CHECK(reason("backward fp16 sq100 d256 align2 invariant", device) == "");
+  }
+  CHECK_THAT(reason("sq100 d60", "h200"), ContainsSubstring("head dim 60: must be a multiple of 8"));
+  CHECK_THAT(reason("hq6 hkv4 sq100 d64", "h200"), ContainsSubstring("not divisible"));
+  DeviceSpec old = find_device("a100");
+  old.name = "an old one";
+  old.compute_major = 7;
+  old.compute_minor = 5;
+  CHECK_THAT(unsupported(parse_problem("sq100 d64"), old),
+             ContainsSubstring("no kernel serves 'forward bf16 b1 hq1 sq100 d64' on an old one"));
+}

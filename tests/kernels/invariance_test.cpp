@@ -1,7 +1,8 @@
 // Invariant problems: the bits of a row are those of the same row in any other batch, group of heads, chunk of the
 // queries or length, by any config and under any name of its mask.
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -167,7 +168,8 @@ std::int64_t differences(const Whole& whole, const Result& of_whole, const Atten
       for (std::int64_t s = 0; s < part.queries; ++s, ++i) {
         const std::int64_t row =
             ((b + part.batch) * whole.problem.heads_q + h + part.head * group) * whole.problem.seq_q + s + part.query;
-        different += std::memcmp(&result.lse[i], &of_whole.lse[static_cast<std::size_t>(row)], sizeof(float)) != 0;
+        different += std::bit_cast<std::uint32_t>(result.lse[i]) !=
+                     std::bit_cast<std::uint32_t>(of_whole.lse[static_cast<std::size_t>(row)]);
       }
   return different;
 }

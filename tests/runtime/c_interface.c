@@ -280,7 +280,18 @@ static void ends_at_what_is_missing(void) {
   if (status == ATTUNE_ERROR_NO_DEVICE) {
     EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
     EXPECT(attune_describe(&problem, NULL, 0, &bytes) == ATTUNE_ERROR_NO_DEVICE);
+    EXPECT(attune_unsupported(&problem, NULL, 0, &bytes) == ATTUNE_ERROR_NO_DEVICE);
+  } else {
+    char text[512];
+    EXPECT(attune_unsupported(&problem, text, sizeof text, &bytes) == ATTUNE_OK && bytes == 1 && text[0] == 0);
+    problem.head_dim = 60;
+    EXPECT(attune_unsupported(&problem, text, sizeof text, &bytes) == ATTUNE_OK && strstr(text, "head dim 60") != NULL);
+    problem.head_dim = 64;
   }
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_unsupported(&problem, NULL, 8, &bytes), "text is a null pointer");
+  problem.dtype = 9;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_unsupported(&problem, NULL, 0, &bytes), "dtype 9");
+  problem.dtype = ATTUNE_BF16;
   problem.device = 60000;
   EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
 }

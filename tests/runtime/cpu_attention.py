@@ -39,7 +39,7 @@ def _as_bhsd(layout, *tensors):
 
 
 def _scores(q, k, options):
-    causal, scale, _, top_left, window, _ = options
+    causal, scale, _, top_left, window, *_ = options
     scores = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
 

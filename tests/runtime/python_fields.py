@@ -45,7 +45,7 @@ class Fields(unittest.TestCase):
         self.assertEqual(wanted, {option.name for option in OPTIONS})
 
     def test_each_option_is_an_argument_of_every_function(self):
-        for function in (attune.attention, attune.backward, attune.prepare, attune.prepare_backward):
+        for function in (attune.attention, attune.backward, attune.prepare, attune.prepare_backward, attune.unsupported):
             arguments = inspect.signature(inspect.unwrap(function)).parameters
             for option in OPTIONS:
                 if function is attune.prepare and option.name == "deterministic":  # every forward is

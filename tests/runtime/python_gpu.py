@@ -427,6 +427,36 @@ class RawBackward(OnGpu):
             self.assert_same(other, first)
 
 
+class Invariance(OnGpu):
+    """A prompt as a whole, beside others, in chunks and token by token."""
+
+    def test_outputs(self):
+        for dtype, head_dim in ((BF16, 128), (FP16, 64), (BF16, 256)):
+            q, k, v, *_ = inputs(dtype, 3, 8, 2, 4500, 4500, head_dim)
+            whole = attune.attention(q, k, v, causal=True, return_lse=True, invariant=True)
+            for begin, end in ((0, 1), (0, 300), (300, 2049), (2049, 4500), (4499, 4500), (2100, 2101)):
+                with self.subTest(dtype=dtype, head_dim=head_dim, begin=begin, end=end):
+                    chunk = attune.attention(q[1:2, :, begin:end], k[1:2, :, :end], v[1:2, :, :end], causal=True, return_lse=True, invariant=True)
+                    self.assert_same(chunk, [one[1:2, :, begin:end] for one in whole])
+
+    def test_gradients(self):
+        q, k, v, grad_out, _ = inputs(BF16, 3, 8, 2, 700, 700, 128)
+        found = []
+        for batch in (slice(0, 3), slice(1, 2)):
+            leaves = with_gradients(*(one[batch] for one in (q, k, v)))
+            grads = torch.autograd.grad(attune.attention(*leaves, causal=True, invariant=True), leaves, grad_out[batch])
+            found.append([grad[1:2] if len(grad) == 3 else grad for grad in grads])
+        self.assert_same(found[0], found[1])
+
+
+class Unsupported(OnGpu):
+    def test_what_is_served_and_what_is_not(self):
+        q, k, v, *_ = inputs(BF16, 1, 4, 2, 50, 70, 64)
+        self.assertIsNone(attune.unsupported(*with_gradients(q, k, v), causal=True, window=(7, None), invariant=True))
+        self.assertIn("head dim 60", attune.unsupported(*(one[..., :60].contiguous() for one in (q, k, v))))
+        self.assertIn("float32", attune.unsupported(q.float(), k, v))
+
+
 @unittest.skipIf(_calls._known_calls is None, "without the extension")
 class KnownCalls(OnGpu):
     """Calls that the extension serves."""

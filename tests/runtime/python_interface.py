@@ -329,10 +329,19 @@ class RecordingLibrary:
 
     def __init__(self):
         self.launches, self.asked_for_workspace, self.inside = [], 0, lambda: None
+        self.reasons = {}  # by pass: why it is not served
 
     def attune_workspace_bytes(self, problem, needed):
         self.asked_for_workspace += 1
         needed._obj.value = 1000
+        return 0
+
+    def attune_unsupported(self, problem, text, capacity, needed):
+        reason = self.reasons.get(problem.pass_, "").encode() + b"\0"
+        if text is not None:
+            text[:len(reason)] = reason
+        if needed is not None:
+            needed._obj.value = len(reason)
         return 0
 
     def __getitem__(self, name):
@@ -380,6 +389,19 @@ class Kinds(unittest.TestCase):
             self.assertEqual((launch["lse"], launch["bytes"], launch["problem"].mask), (None, 1000, _library.MASK_CAUSAL))
         self.assertEqual(attune.attention(q, k, v, causal=True, return_lse=True)[1].address, self.library.launches[-1]["lse"])
         self.assertEqual(self.library.asked_for_workspace, 1)
+
+    def test_what_is_not_served_is_told_before_a_call(self):
+        q, k, v = (self.tensor() for _ in range(3))
+        self.assertIsNone(attune.unsupported(q, k, v, causal=True))
+        self.library.reasons = {_library.BACKWARD: "no gradients on this GPU"}
+        self.assertIsNone(attune.unsupported(q, k, v))
+        self.assertEqual(attune.unsupported(self.tensor(requires_grad=True), k, v), "no gradients on this GPU")
+        self.library.reasons[_library.FORWARD] = "nothing on this GPU"
+        self.assertEqual(attune.unsupported(q, k, v), "nothing on this GPU")
+        self.assertIn("k has shape", attune.unsupported(q, self.tensor((2, 4, 90, 64)), v))
+        self.assertIn("fp32", attune.unsupported(self.tensor(dtype="fp32"), k, v))
+        self.assertIsNone(attune.unsupported(*(self.tensor((0, 4, 100, 64)) for _ in range(3))))
+        self.assertEqual(self.library.launches, [])
 
     def test_what_makes_a_kind(self):
         def call(shape=(2, 4, 100, 64), others=None, **options):

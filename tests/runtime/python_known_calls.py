@@ -207,7 +207,7 @@ def for_backward(shape=SHAPE, **options):
 
 class SameArguments(Case):
     OPTIONS = [{}, {"causal": True}, {"causal": True, "top_left": True}, {"scale": 0.5}, {"window": (3, 4)}, {"window": (None, 4)},
-               {"window": (3, -1), "causal": True}, {"layout": "bshd"}, {"deterministic": True}, {"deterministic": False}]
+               {"window": (3, -1), "causal": True}, {"layout": "bshd"}, {"deterministic": True}, {"deterministic": False}, {"invariant": True}]
     TENSORS = [{}, {"dtype": "fp16"}, {"device": "cuda:1"}, {"strides": (25600, 64, 256, 1)}, {"shape": (1, 8, 7, 8)}, {"byte_offset": 512}]
 
     def test_forward(self):
@@ -347,7 +347,7 @@ class NotServed(Case):
 
     def test_options_of_other_types(self):
         q, k, v = tensors()
-        for options in ({"causal": 1}, {"scale": 1}, {"window": [3, 4]}, {"window": (3.0, 4)}, {"deterministic": 1}, {"window": (2 ** 70, 4)}):
+        for options in ({"causal": 1}, {"scale": 1}, {"window": [3, 4]}, {"window": (3.0, 4)}, {"deterministic": 1}, {"invariant": 1}, {"window": (2 ** 70, 4)}):
             with self.subTest(options=options), contextlib.suppress(ctypes.ArgumentError, OverflowError):
                 attune.attention(q, k, v, **options)
                 self.assert_same(forward(q, k, v, **options), is_served=False)

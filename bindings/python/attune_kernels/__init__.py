@@ -26,7 +26,7 @@ from ._library import AttuneError, set_log_callback
 from ._sdpa import disable_sdpa, enable_sdpa
 
 __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "enable_sdpa", "load_pack",
-           "prepare", "prepare_backward", "set_log_callback", "version"]
+           "prepare", "prepare_backward", "set_log_callback", "unsupported", "version"]
 
 
 def version():
@@ -222,6 +222,26 @@ def backward(
 
 
 @_outside_graphs
+def unsupported(
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False
+):
+    """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
+    where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
+    question cannot be answered, and OSError without the library."""
+    options = (causal, scale, layout, top_left, window, deterministic, invariant)
+    passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v))
+    for pass_ in passes:
+        try:
+            checked = _calls.Checked(q, k, v, options, pass_)
+        except (TypeError, ValueError) as error:
+            return str(error)
+        reason = "" if checked.is_empty else _text_of(checked.library.attune_unsupported, checked.problem)
+        if reason:
+            return reason
+    return None
+
+
+@_outside_graphs
 def _backward_outside_graphs(*arguments):
     return _calls.backward(*arguments)
 
@@ -293,12 +313,17 @@ class PreparedBackward(_PreparedPass):
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle)
 
 
-def _describe(checked):
+def _text_of(function, problem):
+    """What a function of the library writes about a problem."""
     needed = ctypes.c_size_t()
-    _library.check(checked.library.attune_describe(checked.problem, None, 0, ctypes.byref(needed)))
+    _library.check(function(problem, None, 0, ctypes.byref(needed)))
     text = ctypes.create_string_buffer(needed.value)
-    _library.check(checked.library.attune_describe(checked.problem, text, needed, None))
-    config, origin, detail, tune_command = text.value.decode().split("\n")
+    _library.check(function(problem, text, needed, None))
+    return text.value.decode()
+
+
+def _describe(checked):
+    config, origin, detail, tune_command = _text_of(checked.library.attune_describe, checked.problem).split("\n")
     return config, origin, detail, tune_command
 
 

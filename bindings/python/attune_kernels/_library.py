@@ -85,6 +85,7 @@ _SIGNATURES = {
     "attune_forward": [POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
     "attune_backward": [POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p],
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
+    "attune_unsupported": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
     "attune_load_pack": [c_char_p],

@@ -1,6 +1,6 @@
 #include "generator/families/backward_sm80/family.h"
-#include "generator/families/backward_common/query_parts.h"
 
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm80/cost.h"
 #include "generator/families/backward_sm80/defaults.h"
 #include "generator/families/backward_sm80/plan.h"

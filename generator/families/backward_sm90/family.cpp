@@ -1,6 +1,6 @@
 #include "generator/families/backward_sm90/family.h"
-#include "generator/families/backward_common/query_parts.h"
 
+#include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
