@@ -42,11 +42,20 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112}, kTensorsSizes = {144},
-                                             kGradientsSizes = {144};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && sizeof(attune_problem) == 112);
-static_assert(sizeof(attune_tensors) == 144 && sizeof(attune_gradients) == 144);
+static_assert(sizeof(attune_operand) == 40);
+
+constexpr bool is_named(attune::Operand operand, std::int32_t name) {
+  return static_cast<std::int32_t>(operand) == name;
+}
+static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand::k, ATTUNE_K) &&
+              is_named(attune::Operand::v, ATTUNE_V) && is_named(attune::Operand::o, ATTUNE_O) &&
+              is_named(attune::Operand::lse, ATTUNE_LSE) && is_named(attune::Operand::d_q, ATTUNE_D_Q) &&
+              is_named(attune::Operand::d_k, ATTUNE_D_K) && is_named(attune::Operand::d_v, ATTUNE_D_V) &&
+              is_named(attune::Operand::d_o, ATTUNE_D_O) && is_named(attune::Operand::d_lse, ATTUNE_D_LSE) &&
+              attune::kOperandCount == 10);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -261,27 +270,24 @@ attune::TensorView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.stride_batch, tensor.stride_head, tensor.stride_row};
 }
 
-attune::Tensors tensors_of(const attune_tensors* given) {
-  const attune_tensors from = read_struct(given, kTensorsSizes, "tensors");
-  if (from.reserved != 0) refuse("tensors.reserved must be 0");
+attune::Tensors tensors_of(const attune_operand* operands, std::size_t count) {
+  if (operands == nullptr && count != 0) refuse("operands is a null pointer, but count is " + std::to_string(count));
   attune::Tensors tensors;
-  tensors[attune::Operand::q] = view_of(from.q);
-  tensors[attune::Operand::k] = view_of(from.k);
-  tensors[attune::Operand::v] = view_of(from.v);
-  tensors[attune::Operand::o] = view_of(from.o);
-  tensors[attune::Operand::lse].data = from.lse;
-  return tensors;
-}
-
-attune::Tensors tensors_of(const attune_tensors* forward, const attune_gradients* given) {
-  attune::Tensors tensors = tensors_of(forward);
-  const attune_gradients from = read_struct(given, kGradientsSizes, "gradients");
-  if (from.reserved != 0) refuse("gradients.reserved must be 0");
-  tensors[attune::Operand::d_o] = view_of(from.d_o);
-  tensors[attune::Operand::d_lse].data = from.d_lse;
-  tensors[attune::Operand::d_q] = view_of(from.d_q);
-  tensors[attune::Operand::d_k] = view_of(from.d_k);
-  tensors[attune::Operand::d_v] = view_of(from.d_v);
+  std::uint32_t given = 0;  // a bit for each name
+  for (std::size_t i = 0; i < count; ++i) {
+    const attune_operand& operand = operands[i];
+    const auto refuse_it = [&](const std::string& what) { refuse("operands[" + std::to_string(i) + "]" + what); };
+    if (operand.name < 0 || operand.name >= static_cast<std::int32_t>(attune::kOperandCount)) {
+      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_D_LSE (" +
+                std::to_string(attune::kOperandCount - 1) + ")");
+    }
+    if (operand.reserved != 0) refuse_it(".reserved must be 0");
+    const auto name = static_cast<attune::Operand>(operand.name);
+    const std::uint32_t bit = std::uint32_t{1} << operand.name;
+    if ((given & bit) != 0) refuse_it(" is " + std::string(to_string(name)) + ", which was given before");
+    given |= bit;
+    tensors[name] = view_of(operand.tensor);
+  }
   return tensors;
 }
 
@@ -312,21 +318,20 @@ attune_status attune_set_log_callback(attune_log_callback callback, void* user, 
   });
 }
 
-attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
-                             size_t workspace_bytes, void* stream) {
+attune_status attune_forward(const attune_problem* problem, const attune_operand* operands, size_t count,
+                             void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::forward);
-    const attune::Tensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(operands, count);
     runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 
-attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
-                              const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
-                              void* stream) {
+attune_status attune_backward(const attune_problem* problem, const attune_operand* operands, size_t count,
+                              void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::backward);
-    const attune::Tensors views = tensors_of(tensors, gradients);
+    const attune::Tensors views = tensors_of(operands, count);
     runtime_for(request).backward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -373,22 +378,23 @@ attune_status attune_prepare(const attune_problem* problem, const char* config, 
 }
 
 attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
-                            const attune_tensors* tensors, void* workspace, size_t workspace_bytes, void* stream) {
+                            const attune_operand* operands, size_t count, void* workspace, size_t workspace_bytes,
+                            void* stream) {
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::forward);
-    const attune::Tensors views = tensors_of(tensors);
+    const attune::Tensors views = tensors_of(operands, count);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
 
 attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
-                                     const attune_tensors* tensors, const attune_gradients* gradients, void* workspace,
+                                     const attune_operand* operands, size_t count, void* workspace,
                                      size_t workspace_bytes, void* stream) {
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::backward);
-    const attune::Tensors views = tensors_of(tensors, gradients);
+    const attune::Tensors views = tensors_of(operands, count);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }

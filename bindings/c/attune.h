@@ -10,24 +10,23 @@
  *   problem.seq_q = problem.seq_kv = 4096;
  *   problem.head_dim = 128;
  *   problem.mask = ATTUNE_MASK_CAUSAL;
- *   attune_tensors tensors = {sizeof tensors};          // pointers and strides
+ *   attune_operand operands[] = {{ATTUNE_Q, 0, q}, {ATTUNE_K, 0, k}, {ATTUNE_V, 0, v}, {ATTUNE_O, 0, o}};
  *   size_t bytes;
  *   attune_workspace_bytes(&problem, &bytes);           // that start at a multiple of 256
- *   if (attune_forward(&problem, &tensors, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
+ *   if (attune_forward(&problem, operands, 4, workspace, bytes, stream) != ATTUNE_OK) puts(attune_last_error());
  *
- * Backward takes the same problem and tensors (O and LSE as forward wrote them) and the gradients:
+ * Backward takes the same problem and operands (O and LSE as forward wrote them) and the gradients, in one list:
  *
- *   attune_gradients gradients = {sizeof gradients};    // pointers and strides
  *   problem.pass = ATTUNE_BACKWARD;                     // whose workspace is asked for
  *   attune_workspace_bytes(&problem, &bytes);
- *   attune_backward(&problem, &tensors, &gradients, workspace, bytes, stream);
+ *   attune_backward(&problem, operands, count, workspace, bytes, stream);
  *
  * Every function returns a status and leaves a sentence for attune_last_error(). Nothing throws or ends the process;
  * what the library says beside its answers goes to attune_set_log_callback()'s callback. All functions may be called
  * from any thread, also in a forked child; but where the parent had started CUDA, what needs a GPU is refused with
  * ATTUNE_ERROR_NO_DEVICE and what to do, for CUDA does not work in such a child. A field that is 0 has its default.
  *
- * Structs begin with their size, which says how many fields the caller's header has. A program that was compiled with
+ * A problem begins with its size, which says how many fields the caller's header has. A program that was compiled with
  * an older header goes on working with a newer library: fields that it lacks have their defaults. The other way round
  * the call is refused with ATTUNE_ERROR_UNSUPPORTED, and the library must be updated: a library reads no byte beyond
  * the fields that it knows, and so cannot tell whether a newer one asks for something. */
@@ -123,22 +122,29 @@ typedef struct attune_tensor {
   int64_t stride_row;
 } attune_tensor;
 
-typedef struct attune_tensors {
-  uint32_t struct_size; /* sizeof(attune_tensors) */
-  uint32_t reserved;    /* 0 */
-  attune_tensor q, k, v;
-  attune_tensor o; /* written by forward, read by backward */
-  float* lse; /* the same: (batch, heads_q, seq_q), contiguous, natural logarithm; null: not wanted (forward only) */
-} attune_tensors;
+/* The tensors that calls read and write, by their names. */
+enum {
+  ATTUNE_Q = 0,
+  ATTUNE_K = 1,
+  ATTUNE_V = 2,
+  ATTUNE_O = 3, /* written by forward, read by backward */
+  ATTUNE_LSE =
+      4, /* the same: fp32 (batch, heads_q, seq_q), contiguous, natural logarithm; forward: not wanted if null */
+  ATTUNE_D_Q = 5, /* gradients of a loss: each with the shape and dtype of what it is the gradient of, and strides of */
+  ATTUNE_D_K = 6, /* its own. Backward writes every element of dQ, dK and dV: 0 where a query sees nothing or nobody */
+  ATTUNE_D_V = 7, /* sees a key */
+  ATTUNE_D_O = 8, /* read by backward */
+  ATTUNE_D_LSE = 9 /* read by backward: contiguous, as LSE is; null: the loss does not depend on LSE */
+};
 
-/* Gradients of a loss: each with the shape and dtype of what it is the gradient of, and strides of its own. */
-typedef struct attune_gradients {
-  uint32_t struct_size;        /* sizeof(attune_gradients) */
-  uint32_t reserved;           /* 0 */
-  attune_tensor d_o;           /* read */
-  attune_tensor d_q, d_k, d_v; /* written, every element: 0 where a query sees nothing or nobody sees a key */
-  const float* d_lse;          /* read: contiguous, as lse is; null: the loss does not depend on LSE */
-} attune_gradients;
+/* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left
+ * out is as one whose data is null; what a call has no use for is not looked at. What has one number for each row (LSE
+ * and its gradient) has no strides. */
+typedef struct attune_operand {
+  int32_t name;     /* ATTUNE_Q, ... */
+  int32_t reserved; /* 0 */
+  attune_tensor tensor;
+} attune_operand;
 
 /* "0.1.0" */
 ATTUNE_API const char* attune_version(void);
@@ -170,13 +176,12 @@ ATTUNE_API attune_status attune_set_log_callback(attune_log_callback callback, v
 /* Attention, asynchronous on `stream` (a CUstream or cudaStream_t; null: the default stream). The first call of a kind
  * of problem picks a config and compiles, later ones only launch. `workspace` holds attune_workspace_bytes() bytes of
  * device memory and starts at a multiple of 256 bytes, as what cudaMalloc returns does. */
-ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_tensors* tensors, void* workspace,
-                                        size_t workspace_bytes, void* stream);
+ATTUNE_API attune_status attune_forward(const attune_problem* problem, const attune_operand* operands, size_t count,
+                                        void* workspace, size_t workspace_bytes, void* stream);
 
 /* dQ, dK and dV, otherwise as attune_forward. Allocates nothing. */
-ATTUNE_API attune_status attune_backward(const attune_problem* problem, const attune_tensors* tensors,
-                                         const attune_gradients* gradients, void* workspace, size_t workspace_bytes,
-                                         void* stream);
+ATTUNE_API attune_status attune_backward(const attune_problem* problem, const attune_operand* operands, size_t count,
+                                         void* workspace, size_t workspace_bytes, void* stream);
 
 /* What problem->pass needs at most for a problem of this kind, launched in whatever way, whatever config is picked or
  * given: the same at each call. Forward: a few bytes and, where rows of queries are few, room for the fp32 results of
@@ -211,13 +216,13 @@ ATTUNE_API attune_status attune_prepare(const attune_problem* problem, const cha
  * lengths, scale, offset and layout. A mask that hides nothing is no mask: what was prepared for ATTUNE_MASK_CAUSAL at
  * one query that is aligned bottom right runs no causal problem of several queries. */
 ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const attune_problem* problem,
-                                       const attune_tensors* tensors, void* workspace, size_t workspace_bytes,
-                                       void* stream);
+                                       const attune_operand* operands, size_t count, void* workspace,
+                                       size_t workspace_bytes, void* stream);
 
 /* The same, prepared for ATTUNE_BACKWARD. */
 ATTUNE_API attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
-                                                const attune_tensors* tensors, const attune_gradients* gradients,
-                                                void* workspace, size_t workspace_bytes, void* stream);
+                                                const attune_operand* operands, size_t count, void* workspace,
+                                                size_t workspace_bytes, void* stream);
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);

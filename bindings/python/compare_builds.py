@@ -78,16 +78,17 @@ class Build:
         if not forward:
             outputs_views = [view(x) for x in outputs]
         own_o, own_lse = (outputs[0], outputs[1]) if forward else (o, lse)
-        tensors = structs.Tensors(ctypes.sizeof(structs.Tensors), 0, view(q), view(k), view(v), view(own_o), own_lse.data_ptr())
+        operands = {structs.Q: view(q), structs.K: view(k), structs.V: view(v), structs.O: view(own_o),
+                    structs.LSE: structs.Tensor(own_lse.data_ptr())}
         stream = torch.cuda.current_stream().cuda_stream
         end = (ctypes.c_void_p(workspace.data_ptr()), needed, ctypes.c_void_p(stream))
-        if forward:
-            launch, arguments = self.library.attune_launch, (prepared, ctypes.byref(asked), ctypes.byref(tensors), *end)
-        else:
-            gradients = structs.Gradients(ctypes.sizeof(structs.Gradients), 0, view(grad_out), *outputs_views, None)
+        launch = self.library.attune_launch
+        if not forward:
             launch = self.library.attune_launch_backward
-            arguments = (prepared, ctypes.byref(asked), ctypes.byref(tensors), ctypes.byref(gradients), *end)
-        kept = (asked, tensors, workspace, q, k, v, grad_out, o, lse)
+            operands |= zip((structs.D_Q, structs.D_K, structs.D_V, structs.D_O), (*outputs_views, view(grad_out)))
+        listed = structs.operands(operands)
+        arguments = (prepared, ctypes.byref(asked), listed, len(listed), *end)
+        kept = (asked, workspace, q, k, v, grad_out, o, lse)
 
         def once(_kept=kept):
             structs.check(launch(*arguments))

@@ -9,8 +9,8 @@ struct CallData {
   alignas(256) unsigned char bytes[8][64 * 64 * 2] = {};
   float lse[64] = {};
   attune_problem problem = {};
-  attune_tensors tensors = {};
-  attune_gradients gradients = {};
+  static constexpr std::size_t kOperands = 9;  // all but the gradient of LSE
+  attune_operand operands[kOperands] = {};
 
   CallData() {
     problem.struct_size = sizeof(problem);
@@ -18,12 +18,16 @@ struct CallData {
     problem.batch = problem.heads_q = 1;
     problem.seq_q = 64;
     problem.head_dim = 64;
-    tensors.struct_size = sizeof(tensors);
-    gradients.struct_size = sizeof(gradients);
-    attune_tensor* const all[] = {&tensors.q,     &tensors.k,     &tensors.v,     &tensors.o,
-                                  &gradients.d_o, &gradients.d_q, &gradients.d_k, &gradients.d_v};
-    for (int i = 0; i < 8; ++i) *all[i] = {bytes[i], 64 * 64, 64, 64};
-    tensors.lse = lse;
+    unsigned char* next = bytes[0];
+    for (int name = ATTUNE_Q; name < ATTUNE_D_LSE; ++name) {
+      operands[name].name = name;
+      if (name == ATTUNE_LSE) {
+        operands[name].tensor.data = lse;
+        continue;
+      }
+      operands[name].tensor = {next, 64 * 64, 64, 64};
+      next += sizeof(bytes[0]);
+    }
   }
 };
 

@@ -50,7 +50,9 @@ struct FirstCall {
 const std::vector<FirstCall>& first_calls() {
   static const std::vector<FirstCall> calls = {
       {"forward",
-       [](CallData& data) { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); }},
+       [](CallData& data) {
+         return outcome(attune_forward(&data.problem, data.operands, CallData::kOperands, nullptr, 0, nullptr));
+       }},
       {"prepare",
        [](CallData& data) {
          attune_prepared* prepared = nullptr;

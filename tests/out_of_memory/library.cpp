@@ -70,8 +70,8 @@ std::int64_t fail_each(const Call& call, std::int64_t all_up_to = 400) {
 
 TEST_CASE("C: the first call of a process with failing allocations", "[nogpu]") {
   CallData data;
-  const std::int64_t needed =
-      fail_each([&] { return outcome(attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr)); });
+  const std::int64_t needed = fail_each(
+      [&] { return outcome(attune_forward(&data.problem, data.operands, CallData::kOperands, nullptr, 0, nullptr)); });
   CHECK(needed >= 1);
 }
 
@@ -86,7 +86,8 @@ TEST_CASE("C: preparing, launching, describing, refusing and logging with failin
       Outcome said = outcome(attune_prepare(&data.problem, "sm80 q64 kv64 w4 st1", &prepared));
       if ((prepared != nullptr) != said.succeeded) return Outcome::other("the status and what was prepared differ");
       if (said.succeeded)
-        said = outcome(attune_launch(prepared, &data.problem, &data.tensors, aligned, bytes, nullptr));
+        said = outcome(
+            attune_launch(prepared, &data.problem, data.operands, CallData::kOperands, aligned, bytes, nullptr));
       attune_release(prepared);
       return said;
     });
@@ -98,9 +99,9 @@ TEST_CASE("C: preparing, launching, describing, refusing and logging with failin
         [&] {
           std::size_t asked = 0;
           const Outcome said = outcome(attune_workspace_bytes(&data.problem, &asked));
-          return !said.succeeded
-                     ? said
-                     : outcome(attune_backward(&data.problem, &data.tensors, &data.gradients, aligned, bytes, nullptr));
+          return !said.succeeded ? said
+                                 : outcome(attune_backward(&data.problem, data.operands, CallData::kOperands, aligned,
+                                                           bytes, nullptr));
         },
         100);
   }
@@ -114,7 +115,8 @@ TEST_CASE("C: preparing, launching, describing, refusing and logging with failin
   SECTION("refusing") {
     data.problem.head_dim = 60;
     fail_each([&] {
-      const attune_status status = attune_forward(&data.problem, &data.tensors, nullptr, 0, nullptr);
+      const attune_status status =
+          attune_forward(&data.problem, data.operands, CallData::kOperands, nullptr, 0, nullptr);
       const char* const text = attune_last_error();
       const bool refused =
           status == ATTUNE_ERROR_INVALID_ARGUMENT &&

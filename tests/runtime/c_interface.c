@@ -31,41 +31,17 @@ static attune_problem valid_problem(void) {
   return problem;
 }
 
-static attune_tensors null_tensors(void) {
-  attune_tensors tensors = {0};
-  tensors.struct_size = sizeof(tensors);
-  return tensors;
-}
-
-static attune_status forward(attune_problem problem) {
-  attune_tensors tensors = null_tensors();
-  return attune_forward(&problem, &tensors, NULL, 0, NULL);
-}
-
-static attune_gradients null_gradients(void) {
-  attune_gradients gradients = {0};
-  gradients.struct_size = sizeof(gradients);
-  return gradients;
-}
-
-static attune_status backward(attune_problem problem) {
-  attune_tensors tensors = null_tensors();
-  attune_gradients gradients = null_gradients();
-  return attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL);
-}
+static attune_status forward(attune_problem problem) { return attune_forward(&problem, NULL, 0, NULL, 0, NULL); }
+static attune_status backward(attune_problem problem) { return attune_backward(&problem, NULL, 0, NULL, 0, NULL); }
 
 static void refuses_bad_problems(void) {
   attune_problem problem = valid_problem();
-  attune_tensors tensors = null_tensors();
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(NULL, &tensors, NULL, 0, NULL), "problem is a null pointer");
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, NULL, 0, NULL), "tensors is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(NULL, NULL, 0, NULL, 0, NULL), "problem is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(NULL, NULL, 0, NULL, 0, NULL), "problem is a null pointer");
 
   problem.struct_size = 0;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "struct_size");
   problem = valid_problem();
-  tensors.struct_size = 8;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, &tensors, NULL, 0, NULL), "sizeof(attune_tensors)");
-
   problem.dtype = 9;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "dtype 9");
   problem = valid_problem();
@@ -150,23 +126,23 @@ static void refuses_extreme_numbers(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "elements");
 }
 
-static void refuses_bad_gradients(void) {
+static void refuses_bad_operands(void) {
   attune_problem problem = valid_problem();
-  attune_tensors tensors = null_tensors();
-  attune_gradients gradients = null_gradients();
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(NULL, &tensors, &gradients, NULL, 0, NULL),
-               "problem is a null pointer");
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, NULL, &gradients, NULL, 0, NULL),
-               "tensors is a null pointer");
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, NULL, NULL, 0, NULL),
-               "gradients is a null pointer");
-  gradients.struct_size = 8;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL),
-               "sizeof(attune_gradients)");
-  gradients = null_gradients();
-  gradients.reserved = 1;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, &tensors, &gradients, NULL, 0, NULL),
-               "gradients.reserved");
+  attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
+               "operands is a null pointer, but count is 3");
+  operands[1].name = ATTUNE_D_LSE + 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
+               "operands[1].name 10 is unknown");
+  operands[1].name = INT32_MIN;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, operands, 2, NULL, 0, NULL),
+               "operands[1].name -2147483648 is unknown");
+  operands[1].name = ATTUNE_Q;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, operands, 2, NULL, 0, NULL),
+               "operands[1] is q, which was given before");
+  operands[0].reserved = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, operands, 2, NULL, 0, NULL),
+               "operands[0].reserved");
   problem.head_dim = 60;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "head dim 60");
 }
@@ -184,37 +160,24 @@ static void reads_older_structs(void) {
 }
 
 /* A caller with a newer header than the library's is refused, whatever its fields say, and not a byte beyond the known
- * ones is read: each struct lies at the end of its allocation, where AddressSanitizer watches. */
+ * ones is read: the problem lies at the end of its allocation, where AddressSanitizer watches. */
 static void refuses_newer_structs(void) {
   char version[64];
   attune_problem* problem = malloc(sizeof(*problem));
-  attune_tensors* tensors = malloc(sizeof(*tensors));
-  attune_gradients* gradients = malloc(sizeof(*gradients));
-  EXPECT(problem != NULL && tensors != NULL && gradients != NULL);
-  if (problem == NULL || tensors == NULL || gradients == NULL) exit(1);
+  EXPECT(problem != NULL);
+  if (problem == NULL) exit(1);
   snprintf(version, sizeof(version), "libattune %s knows an attune_problem of %u bytes", attune_version(),
            (unsigned)sizeof(*problem));
   *problem = valid_problem();
-  *tensors = null_tensors();
-  *gradients = null_gradients();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 120");
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "update the library");
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), version);
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 120");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "update the library");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, NULL, 0, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 4294967295");
-  *problem = valid_problem();
-  tensors->struct_size = sizeof(*tensors) + 4096;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, tensors, NULL, 0, NULL), "sizeof(attune_tensors)");
-  *tensors = null_tensors();
-  gradients->struct_size = sizeof(*gradients) + 1;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, tensors, gradients, NULL, 0, NULL),
-               "sizeof(attune_gradients)");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 4294967295");
   problem->struct_size = offsetof(attune_problem, pass) + 4; /* half of what the second header added */
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(problem, tensors, NULL, 0, NULL), "struct_size is 84");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 84");
   free(problem);
-  free(tensors);
-  free(gradients);
 }
 
 static void tells_its_version(void) {
@@ -233,8 +196,8 @@ static void refuses_null_results(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_prepare(&problem, NULL, NULL), "prepared is a null pointer");
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_prepare(&problem, "sm80 q128 nonsense7", &prepared), "nonsense7");
   EXPECT(prepared == NULL);
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch(NULL, &problem, NULL, NULL, 0, NULL), "prepared is a null pointer");
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch_backward(NULL, &problem, NULL, NULL, NULL, 0, NULL),
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch(NULL, &problem, NULL, 0, NULL, 0, NULL), "prepared is a null pointer");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_launch_backward(NULL, &problem, NULL, 0, NULL, 0, NULL),
                "prepared is a null pointer");
   attune_release(NULL);
 }
@@ -265,7 +228,7 @@ static void tells_a_callback(void) {
   EXPECT(heard.messages == 0);
 }
 
-/* A valid call ends at what this machine lacks: a GPU, or else the null tensors. Either way the process goes on. */
+/* A valid call ends at what this machine lacks: a GPU, or else the tensors. Either way the process goes on. */
 static void ends_at_what_is_missing(void) {
   attune_problem problem = valid_problem();
   size_t bytes = 0;
@@ -312,7 +275,7 @@ int main(void) {
   tells_its_version();
   refuses_bad_problems();
   refuses_extreme_numbers();
-  refuses_bad_gradients();
+  refuses_bad_operands();
   refuses_newer_structs();
   reads_older_structs();
   refuses_null_results();

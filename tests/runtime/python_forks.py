@@ -52,14 +52,11 @@ class Calls:
 
     def tensors(self, length):
         place = (ctypes.addressof(self.memory) + 255) // 256 * 256
-        tensors = self.structs.Tensors(struct_size=144, lse=place)
-        for name in "q", "k", "v", "o":
-            setattr(tensors, name, self.structs.Tensor(place, length * 128, 64, 128))
-        return tensors, place
+        return self.structs.operands({name: self.structs.Tensor(place, length * 128, 64, 128) for name in range(5)}), place
 
     def forward(self, length):
         tensors, place = self.tensors(length)
-        return self.library.attune_forward(self.problem(length), tensors, place, 1 << 24, None)
+        return self.library.attune_forward(self.problem(length), tensors, len(tensors), place, 1 << 24, None)
 
     def workspace(self, length):
         return self.library.attune_workspace_bytes(self.problem(length), ctypes.byref(ctypes.c_size_t()))

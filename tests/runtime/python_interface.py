@@ -36,8 +36,7 @@ def tensors(**options):
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
         self.assertEqual(ctypes.sizeof(_library.Problem), 112)
-        self.assertEqual(ctypes.sizeof(_library.Tensors), 144)
-        self.assertEqual(ctypes.sizeof(_library.Gradients), 144)
+        self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
         cases = [({"dtype": 9}, "dtype 9"), ({"mask": 7}, "mask 7"), ({"layout": 5}, "layout 5"), ({"device": -3}, "device -3"),
@@ -48,7 +47,7 @@ class Structs(unittest.TestCase):
             for name, value in fields.items():
                 setattr(problem, name, value)
             with self.subTest(fields=fields), self.assertRaisesRegex(attune.AttuneError, words) as caught:
-                _library.check(_library.load().attune_forward(problem, _library.Tensors(struct_size=144), None, 0, None))
+                _library.check(_library.load().attune_forward(problem, None, 0, None, 0, None))
             self.assertEqual(caught.exception.status, -1)
 
 
@@ -140,9 +139,10 @@ class Attention(unittest.TestCase):
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
-        views = call.tensors(q)
-        self.assertEqual((views.q.stride_batch, views.q.stride_head, views.q.stride_row), (51200, 64, 512))
-        self.assertEqual((views.k.stride_batch, views.k.stride_head, views.k.stride_row), (76800, 64, 256))
+        views = [operand.tensor for operand in call.operands(q)]
+        self.assertEqual(len(views), 5)
+        for name, strides in (_library.Q, (51200, 64, 512)), (_library.K, (76800, 64, 256)):
+            self.assertEqual((views[name].stride_batch, views[name].stride_head, views[name].stride_row), strides)
 
     def test_sides_of_a_window(self):
         q, k = Tensor((2, 100, 8, 64)), Tensor((2, 300, 4, 64))
@@ -315,9 +315,12 @@ class Backward(unittest.TestCase):
         call = _calls.Checked(self.q, self.k, self.v, (False, None, "bhsd", False, None, None, False), _library.BACKWARD)
         self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
         grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
-        views = call.gradients(Tensor(self.q.shape, address=4 << 8), grads)
-        self.assertEqual([view.data for view in (views.d_q, views.d_k, views.d_v, views.d_o)], [1 << 8, 2 << 8, 3 << 8, 4 << 8])
-        self.assertEqual((views.d_q.stride_head, views.d_k.stride_head), (6400, 4480))
+        operands = call.operands(Tensor(self.q.shape, address=5 << 8), Tensor(self.q.shape, address=4 << 8), grads)
+        self.assertEqual([operand.name for operand in operands], list(range(10)))
+        views = [operand.tensor for operand in operands]
+        self.assertEqual([view.data for view in views[_library.D_Q:_library.D_LSE]], [1 << 8, 2 << 8, 3 << 8, 4 << 8])
+        self.assertEqual((views[_library.O].data, views[_library.LSE].data), (5 << 8, None))
+        self.assertEqual((views[_library.D_Q].stride_head, views[_library.D_K].stride_head), (6400, 4480))
         call.note_alignment(*grads)
         self.assertEqual(call.problem.alignment, 16)
         call.note_alignment(self.q, Tensor(self.k.shape, address=0x1008), self.v)
@@ -346,17 +349,19 @@ class RecordingLibrary:
 
     def __getitem__(self, name):
         function = getattr(self, name, None)  # a reference is a struct in the end, and c_void_p a number
-        return lambda *arguments: function(*(getattr(one, "_obj", None) or one.value for one in arguments))
+        return lambda *arguments: function(*(one if isinstance(one, ctypes.Array) else getattr(one, "_obj", None) or one.value
+                                             for one in arguments))
 
-    def attune_forward(self, problem, tensors, workspace, workspace_bytes, stream):
+    def attune_forward(self, problem, operands, count, workspace, workspace_bytes, stream):
         self.inside()
-        self.launches.append({"problem": copy.copy(problem), "o": tensors.o.data, "q": tensors.q.data, "k": tensors.k.data,
-                              "v": tensors.v.data, "lse": tensors.lse, "stride": tensors.q.stride_head, "bytes": workspace_bytes})
+        q, k, v, o, lse = (operand.tensor for operand in operands[:count])
+        self.launches.append({"problem": copy.copy(problem), "o": o.data, "q": q.data, "k": k.data, "v": v.data, "lse": lse.data,
+                              "stride": q.stride_head, "bytes": workspace_bytes})
         return 0
 
-    def attune_backward(self, problem, tensors, gradients, workspace, workspace_bytes, stream):
-        self.launches.append({"problem": copy.copy(problem), "o": tensors.o.data, "lse": tensors.lse, "d_lse": gradients.d_lse,
-                              "d": [view.data for view in (gradients.d_o, gradients.d_q, gradients.d_k, gradients.d_v)]})
+    def attune_backward(self, problem, operands, count, workspace, workspace_bytes, stream):
+        _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:count])
+        self.launches.append({"problem": copy.copy(problem), "o": o, "lse": lse, "d_lse": d_lse, "d": [d_o, d_q, d_k, d_v]})
         return 0
 
 

@@ -41,19 +41,13 @@ def child():
 
     def call(length, pass_):
         problem = _library.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64, pass_=pass_)
-        tensors, gradients = _library.Tensors(struct_size=144), _library.Gradients(struct_size=144)
         memory = ctypes.create_string_buffer((1 << 22) + 256)
         place = (ctypes.addressof(memory) + 255) // 256 * 256
-        for struct, names in (tensors, "q k v o"), (gradients, "d_o d_q d_k d_v"):
-            for name in names.split():
-                setattr(struct, name, _library.Tensor(place, length * 128, 64, 128))
-        tensors.lse = place
+        operands = _library.operands({name: _library.Tensor(place, length * 128, 64, 128) for name in range(_library.D_LSE)})
         needed = ctypes.c_size_t()
         checked(library.attune_workspace_bytes(problem, ctypes.byref(needed)))
-        if pass_ == _library.FORWARD:
-            checked(library.attune_forward(problem, tensors, place, needed, None))
-        else:
-            checked(library.attune_backward(problem, tensors, gradients, place, needed, None))
+        function = library.attune_forward if pass_ == _library.FORWARD else library.attune_backward
+        checked(function(problem, operands, len(operands), place, needed, None))
         text = ctypes.create_string_buffer(4096)
         checked(library.attune_describe(problem, text, 4096, None))
         return text.value.decode()

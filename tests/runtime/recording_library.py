@@ -6,9 +6,9 @@ from ctypes import POINTER, c_int, c_size_t, c_void_p
 
 from attune_kernels import _library
 
-_FORWARD = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Tensors), c_void_p, c_size_t, c_void_p)
-_BACKWARD = ctypes.CFUNCTYPE(
-    c_int, POINTER(_library.Problem), POINTER(_library.Tensors), POINTER(_library.Gradients), c_void_p, c_size_t, c_void_p)
+_FUNCTION = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Operand), c_size_t, c_void_p, c_size_t, c_void_p)
+_NAMES = ("q", "k", "v", "o", "lse", "d_q", "d_k", "d_v", "d_o", "d_lse")  # by number
+_WITHOUT_STRIDES = ("lse", "d_lse")
 
 
 class RecordingLibrary:
@@ -16,7 +16,7 @@ class RecordingLibrary:
 
     def __init__(self, workspace_bytes=1000):
         self.launches, self.workspace_bytes, self.status, self.inside, self._lock = [], workspace_bytes, 0, lambda: None, threading.Lock()
-        self._functions = {"attune_forward": _FORWARD(self._forward), "attune_backward": _BACKWARD(self._backward),
+        self._functions = {"attune_forward": _FUNCTION(self._forward), "attune_backward": _FUNCTION(self._backward),
                            "attune_launch": None, "attune_launch_backward": None}
 
     def __getitem__(self, name):
@@ -29,17 +29,30 @@ class RecordingLibrary:
     def attune_last_error(self):
         return f"status {self.status} of a test".encode()
 
-    def _forward(self, problem, tensors, workspace, workspace_bytes, stream):
-        return self._record(_fields(problem[0]), _fields(tensors[0]), None, bool(workspace), workspace_bytes, stream)
+    def _forward(self, problem, operands, count, workspace, workspace_bytes, stream):
+        return self._record(_fields(problem[0]), _views(operands[:count])[0], None, bool(workspace), workspace_bytes, stream)
 
-    def _backward(self, problem, tensors, gradients, workspace, workspace_bytes, stream):
-        return self._record(_fields(problem[0]), _fields(tensors[0]), _fields(gradients[0]), bool(workspace), workspace_bytes, stream)
+    def _backward(self, problem, operands, count, workspace, workspace_bytes, stream):
+        return self._record(_fields(problem[0]), *_views(operands[:count]), bool(workspace), workspace_bytes, stream)
 
     def _record(self, *launch):
         with self._lock:
             self.launches.append((threading.get_ident(), *launch))
         self.inside()
         return self.status
+
+
+def _views(operands):
+    """{"q.data": address, "q.stride_row": ..., "lse": address}, and the same of gradients."""
+    found = {}, {}
+    for operand in operands:
+        name, tensor = _NAMES[operand.name], operand.tensor
+        of = found[name.startswith("d_")]
+        if name in _WITHOUT_STRIDES:
+            of[name] = tensor.data
+        else:
+            of.update({f"{name}.{field}": value for field, value in _fields(tensor).items()})
+    return found
 
 
 def _fields(struct):

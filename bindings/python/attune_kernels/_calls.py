@@ -175,7 +175,7 @@ class _Launcher:
         try:
             return self._free.pop()
         except IndexError:
-            return _Structs(self.problem, self._workspace_bytes, *self._filled)
+            return _Structs(self.problem, self._workspace_bytes, self._filled)
 
     def run(self, prepared, q, structs):
         """Launches on the current stream, with a workspace from where q's memory comes from. Raises AttuneError."""
@@ -198,12 +198,12 @@ class _ForwardLauncher(_Launcher):
         super().__init__(checked)
         self.strides_are_kept = torch.empty_like(checked.q).stride() == out.stride()
         self._find("attune_forward", "attune_launch")
-        self._filled = [checked.tensors(out)]
+        self._filled = checked.operands(out)
 
     def enter(self, q, k, v, options):
         """Lets the extension serve calls like this, if their results need no strides but those of torch.empty_like()."""
         if self.strides_are_kept:
-            _known_calls.add_forward(q, k, v, options, self._address(), bytes(self.problem), *map(bytes, self._filled),
+            _known_calls.add_forward(q, k, v, options, self._address(), bytes(self.problem), bytes(self._filled),
                                      self._workspace_bytes.value, self.workspace_elements, tuple(self.lse_shape))
 
     def forget(self):
@@ -218,12 +218,12 @@ class _BackwardLauncher(_Launcher):
             torch.empty_like(tensor).stride() == grad.stride() for tensor, grad in zip((checked.q, checked.k, checked.v), grads)
         )
         self._find("attune_backward", "attune_launch_backward")
-        self._filled = [checked.tensors(out), checked.gradients(grad_out, grads)]
+        self._filled = checked.operands(out, grad_out, grads)
 
     def enter(self, *arguments):
         """The same."""
         if self.strides_are_kept:
-            _known_calls.add_backward(*arguments, self._address(), bytes(self.problem), *map(bytes, self._filled),
+            _known_calls.add_backward(*arguments, self._address(), bytes(self.problem), bytes(self._filled),
                                       self._workspace_bytes.value, self.workspace_elements)
 
     def forget(self):
@@ -231,29 +231,24 @@ class _BackwardLauncher(_Launcher):
 
 
 class _Structs:
-    """attune_tensors and, for backward, attune_gradients, as arguments that are ready to be passed. Pointers in them are set as words of 8
-    bytes, which is faster than by fields."""
+    """The operands of a call, as arguments that are ready to be passed. Pointers in them are set as words of 8 bytes, which is faster than by
+    fields: an operand has five, of which the second is its data."""
 
-    __slots__ = ("arguments", "workspace", "_tensors", "_gradients")
+    __slots__ = ("arguments", "workspace", "_words")
 
-    def __init__(self, problem, workspace_bytes, *filled):
-        own = [type(struct).from_buffer_copy(struct) for struct in filled]
+    def __init__(self, problem, workspace_bytes, filled):
+        own = type(filled).from_buffer_copy(filled)
         self.workspace = ctypes.c_void_p()
-        self.arguments = (ctypes.byref(problem), *map(ctypes.byref, own), self.workspace, workspace_bytes)
-        self._tensors = _words(own[0])
-        self._gradients = _words(own[1]) if len(own) == 2 else None
+        self.arguments = (ctypes.byref(problem), own, ctypes.c_size_t(len(own)), self.workspace, workspace_bytes)
+        self._words = (ctypes.c_uint64 * (ctypes.sizeof(own) // 8)).from_buffer(own)
 
     def set_tensors(self, q, k, v, o, lse):
-        words = self._tensors
-        words[1], words[5], words[9], words[13], words[17] = q, k, v, o, lse
+        words = self._words
+        words[1], words[6], words[11], words[16], words[21] = q, k, v, o, lse
 
     def set_gradients(self, d_o, d_q, d_k, d_v, d_lse):
-        words = self._gradients
-        words[1], words[5], words[9], words[13], words[17] = d_o, d_q, d_k, d_v, d_lse
-
-
-def _words(struct):
-    return (ctypes.c_uint64 * (ctypes.sizeof(struct) // 8)).from_buffer(struct)
+        words = self._words
+        words[26], words[31], words[36], words[41], words[46] = d_q, d_k, d_v, d_o, d_lse
 
 
 _streams = {}  # by number: as an argument that is ready to be passed
@@ -334,20 +329,15 @@ class Checked:
             check_like("grads[1]", grads[1], "k", self.k)
             check_like("grads[2]", grads[2], "v", self.v)
 
-    def tensors(self, out):
-        """attune_tensors without the pointer of lse."""
-        return _library.Tensors(
-            struct_size=ctypes.sizeof(_library.Tensors),
-            q=self._view(self.q),
-            k=self._view(self.k),
-            v=self._view(self.v),
-            o=self._view(out),
-        )
-
-    def gradients(self, grad_out, grads):
-        """attune_gradients without the pointer of d_lse."""
-        d_q, d_k, d_v = map(self._view, grads)
-        return _library.Gradients(struct_size=ctypes.sizeof(_library.Gradients), d_o=self._view(grad_out), d_q=d_q, d_k=d_k, d_v=d_v)
+    def operands(self, out, grad_out=None, grads=None):
+        """A list of attune_operand in the order of their numbers, without the pointers of lse and of its gradient: of forward, or with
+        grad_out and grads of backward."""
+        views = {_library.Q: self.q, _library.K: self.k, _library.V: self.v, _library.O: out}
+        count = _library.LSE + 1
+        if grads is not None:
+            views |= {_library.D_Q: grads[0], _library.D_K: grads[1], _library.D_V: grads[2], _library.D_O: grad_out}
+            count = _library.D_LSE + 1
+        return _library.operands({name: self._view(views[name]) if name in views else _library.Tensor() for name in range(count)})
 
     def note_alignment(self, *tensors):
         aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))

@@ -13,6 +13,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
 FORWARD, BACKWARD = 0, 1
+Q, K, V, O, LSE, D_Q, D_K, D_V, D_O, D_LSE = range(10)
 MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET, MASK_WINDOW = 0, 1, 2, 3, 4
 LOG_LEVELS = {"debug": 0, "info": 1, "warning": 2}
 
@@ -50,50 +51,31 @@ class Tensor(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("stride_batch", c_int64), ("stride_head", c_int64), ("stride_row", c_int64)]
 
 
-class Tensors(ctypes.Structure):
-    """attune_tensors"""
+class Operand(ctypes.Structure):
+    """attune_operand"""
 
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
-        ("q", Tensor),
-        ("k", Tensor),
-        ("v", Tensor),
-        ("o", Tensor),
-        ("lse", c_void_p),
-    ]
+    _fields_ = [("name", c_int32), ("reserved", c_int32), ("tensor", Tensor)]
 
 
-class Gradients(ctypes.Structure):
-    """attune_gradients"""
-
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
-        ("d_o", Tensor),
-        ("d_q", Tensor),
-        ("d_k", Tensor),
-        ("d_v", Tensor),
-        ("d_lse", c_void_p),
-    ]
+def operands(views):
+    """A list of attune_operand, of tensors by their numbers."""
+    return (Operand * len(views))(*(Operand(name, 0, tensor) for name, tensor in views.items()))
 
 
 LogCallback = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 
 _SIGNATURES = {
     "attune_set_log_callback": [LogCallback, c_void_p, c_int32],
-    "attune_forward": [POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
-    "attune_backward": [POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p],
+    "attune_forward": [POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
+    "attune_backward": [POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
     "attune_unsupported": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
     "attune_load_pack": [c_char_p],
     "attune_digest": [c_int32, c_char_p, c_size_t, POINTER(c_size_t)],
-    "attune_launch": [c_void_p, POINTER(Problem), POINTER(Tensors), c_void_p, c_size_t, c_void_p],
-    "attune_launch_backward": [
-        c_void_p, POINTER(Problem), POINTER(Tensors), POINTER(Gradients), c_void_p, c_size_t, c_void_p
-    ],
+    "attune_launch": [c_void_p, POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
+    "attune_launch_backward": [c_void_p, POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
 }
 
 

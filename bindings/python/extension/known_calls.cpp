@@ -213,24 +213,24 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   const Use entry(forward_calls.find(key));
   if (!entry) return not_served();
   const Launch& launch = entry->launch;
-  attune_tensors handed = launch.tensors;
-  handed.q.data = data_of(tensors[kQ]);
-  handed.k.data = data_of(tensors[kK]);
-  handed.v.data = data_of(tensors[kV]);
+  Operands handed = launch.operands;
+  handed[ATTUNE_Q].data = data_of(tensors[kQ]);
+  handed[ATTUNE_K].data = data_of(tensors[kK]);
+  handed[ATTUNE_V].data = data_of(tensors[kV]);
   const DLDevice device = tensors[kQ].device;
 
   Reference out(PyObject_CallFunctionObjArgs(empty_like, objects[kQ], nullptr));
   if (!out) return nullptr;
   DLTensor result;
-  if (!read(out.get(), result) || !launch.fits(result, handed.o)) return not_served();
-  handed.o.data = data_of(result);
+  if (!read(out.get(), result) || !launch.fits(result, handed[ATTUNE_O])) return not_served();
+  handed[ATTUNE_O].data = data_of(result);
 
   Reference lse;
   if (wants_lse) {
     lse.take(new_empty(objects[kQ], entry->lse_shape, as_float32));
     if (!lse) return nullptr;
     if (!read(lse.get(), result)) return not_served();
-    handed.lse = static_cast<float*>(data_of(result));
+    handed[ATTUNE_LSE].data = data_of(result);
   } else {
     lse.take(none());
   }
@@ -238,8 +238,7 @@ PyObject* forward(PyObject*, PyObject* arguments) {
   Surroundings around;
   if (!around.find(entry, objects[kQ], device)) return around.is_served ? nullptr : not_served();
   PyThreadState* const unlocked = PyEval_SaveThread();
-  const attune_status status = reinterpret_cast<ForwardFunction>(launch.function)(
-      &launch.problem, &handed, around.workspace_data, launch.workspace_bytes, around.stream);
+  const attune_status status = launch.run(handed, around.workspace_data, around.stream);
   PyEval_RestoreThread(unlocked);
   if (status != ATTUNE_OK) return failed(status);
   return PyTuple_Pack(2, out.get(), lse.get());
@@ -257,19 +256,18 @@ PyObject* backward(PyObject*, PyObject* arguments) {
   const Use entry(backward_calls.find(key));
   if (!entry) return not_served();
   const Launch& launch = entry->launch;
-  attune_tensors handed = launch.tensors;
-  handed.q.data = data_of(tensors[kQ]);
-  handed.k.data = data_of(tensors[kK]);
-  handed.v.data = data_of(tensors[kV]);
-  handed.o.data = data_of(tensors[kOut]);
-  handed.lse = static_cast<float*>(data_of(tensors[kLse]));
-  attune_gradients gradients = launch.gradients;
-  gradients.d_o.data = data_of(tensors[kGradOut]);
-  gradients.d_lse = objects[kGradLse] == Py_None ? nullptr : static_cast<const float*>(data_of(tensors[kGradLse]));
+  Operands handed = launch.operands;
+  handed[ATTUNE_Q].data = data_of(tensors[kQ]);
+  handed[ATTUNE_K].data = data_of(tensors[kK]);
+  handed[ATTUNE_V].data = data_of(tensors[kV]);
+  handed[ATTUNE_O].data = data_of(tensors[kOut]);
+  handed[ATTUNE_LSE].data = data_of(tensors[kLse]);
+  handed[ATTUNE_D_O].data = data_of(tensors[kGradOut]);
+  handed[ATTUNE_D_LSE].data = objects[kGradLse] == Py_None ? nullptr : data_of(tensors[kGradLse]);
   const DLDevice device = tensors[kQ].device;
 
   Reference grads[3];
-  attune_tensor* const views[3] = {&gradients.d_q, &gradients.d_k, &gradients.d_v};
+  attune_tensor* const views[3] = {&handed[ATTUNE_D_Q], &handed[ATTUNE_D_K], &handed[ATTUNE_D_V]};
   for (int i = 0; i < 3; ++i) {
     grads[i].take(PyObject_CallFunctionObjArgs(empty_like, objects[kQ + i], nullptr));
     if (!grads[i]) return nullptr;
@@ -281,30 +279,28 @@ PyObject* backward(PyObject*, PyObject* arguments) {
   Surroundings around;
   if (!around.find(entry, objects[kQ], device)) return around.is_served ? nullptr : not_served();
   PyThreadState* const unlocked = PyEval_SaveThread();
-  const attune_status status = reinterpret_cast<BackwardFunction>(launch.function)(
-      &launch.problem, &handed, &gradients, around.workspace_data, launch.workspace_bytes, around.stream);
+  const attune_status status = launch.run(handed, around.workspace_data, around.stream);
   PyEval_RestoreThread(unlocked);
   if (status != ATTUNE_OK) return failed(status);
   return PyTuple_Pack(3, grads[0].get(), grads[1].get(), grads[2].get());
 }
 
-// A struct of the C interface from the bytes that _library.py has of it.
-template <class Struct>
-bool read_struct(PyObject* bytes, Struct& into) {
+// Structs of the C interface from the bytes that _library.py has of them.
+bool read_structs(PyObject* bytes, void* into, size_t expected) {
   char* data = nullptr;
   Py_ssize_t size = 0;
   if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) return false;
-  if (size != static_cast<Py_ssize_t>(sizeof into)) {
-    PyErr_Format(PyExc_ValueError, "a struct has %zd bytes: it must have %zu", size, sizeof into);
+  if (size != static_cast<Py_ssize_t>(expected)) {
+    PyErr_Format(PyExc_ValueError, "a struct has %zd bytes: it must have %zu", size, expected);
     return false;
   }
-  memcpy(&into, data, sizeof into);
+  memcpy(into, data, expected);
   return true;
 }
 
 // Enters what the structs were made from. None of the words of the key is anything but an input of theirs.
-PyObject* enter(Table& table, const Key& key, uint64_t function, PyObject* problem, PyObject* tensors,
-                PyObject* gradients, size_t workspace_bytes, Py_ssize_t workspace_elements, PyObject* lse_shape) {
+PyObject* enter(Table& table, const Key& key, uint64_t function, PyObject* problem, PyObject* operands,
+                size_t operand_count, size_t workspace_bytes, Py_ssize_t workspace_elements, PyObject* lse_shape) {
   Entry* const entry = new (std::nothrow) Entry;
   if (entry == nullptr) return PyErr_NoMemory();
   entry->key = key;
@@ -312,8 +308,9 @@ PyObject* enter(Table& table, const Key& key, uint64_t function, PyObject* probl
   launch.function = function;
   launch.workspace_bytes = workspace_bytes;
   launch.workspace_elements = workspace_elements;
-  bool is_made = read_struct(problem, launch.problem) && read_struct(tensors, launch.tensors);
-  if (gradients != nullptr) is_made = is_made && read_struct(gradients, launch.gradients);
+  launch.operand_count = operand_count;
+  bool is_made = read_structs(problem, &launch.problem, sizeof launch.problem) &&
+                 read_structs(operands, launch.operands.list, operand_count * sizeof(attune_operand));
   if (lse_shape != nullptr) {
     Py_INCREF(lse_shape);
     entry->lse_shape = lse_shape;
@@ -326,32 +323,34 @@ PyObject* enter(Table& table, const Key& key, uint64_t function, PyObject* probl
 }
 
 PyObject* add_forward(PyObject*, PyObject* arguments) {
-  PyObject *objects[kV + 1], *options, *problem, *views, *lse_shape;
+  PyObject *objects[kV + 1], *options, *problem, *operands, *lse_shape;
   unsigned long long function = 0, workspace_bytes = 0;
   Py_ssize_t workspace_elements = 0;
   if (!PyArg_ParseTuple(arguments, "OOOOKOOKnO!", &objects[kQ], &objects[kK], &objects[kV], &options, &function,
-                        &problem, &views, &workspace_bytes, &workspace_elements, &PyTuple_Type, &lse_shape)) {
+                        &problem, &operands, &workspace_bytes, &workspace_elements, &PyTuple_Type, &lse_shape)) {
     return nullptr;
   }
   DLTensor tensors[kV + 1];
   Key key;
   if (!recognize_forward(key, objects, tensors, options)) Py_RETURN_FALSE;
-  return enter(forward_calls, key, function, problem, views, nullptr, workspace_bytes, workspace_elements, lse_shape);
+  return enter(forward_calls, key, function, problem, operands, kForwardOperands, workspace_bytes, workspace_elements,
+               lse_shape);
 }
 
 PyObject* add_backward(PyObject*, PyObject* arguments) {
-  PyObject *objects[kMostTensors], *options, *problem, *views, *gradients;
+  PyObject *objects[kMostTensors], *options, *problem, *operands;
   unsigned long long function = 0, workspace_bytes = 0;
   Py_ssize_t workspace_elements = 0;
-  if (!PyArg_ParseTuple(arguments, "OOOOOOOOKOOOKn", &objects[kGradOut], &objects[kQ], &objects[kK], &objects[kV],
-                        &objects[kOut], &objects[kLse], &objects[kGradLse], &options, &function, &problem, &views,
-                        &gradients, &workspace_bytes, &workspace_elements)) {
+  if (!PyArg_ParseTuple(arguments, "OOOOOOOOKOOKn", &objects[kGradOut], &objects[kQ], &objects[kK], &objects[kV],
+                        &objects[kOut], &objects[kLse], &objects[kGradLse], &options, &function, &problem, &operands,
+                        &workspace_bytes, &workspace_elements)) {
     return nullptr;
   }
   DLTensor tensors[kMostTensors];
   Key key;
   if (!recognize_backward(key, objects, tensors, options)) Py_RETURN_FALSE;
-  return enter(backward_calls, key, function, problem, views, gradients, workspace_bytes, workspace_elements, nullptr);
+  return enter(backward_calls, key, function, problem, operands, kBackwardOperands, workspace_bytes, workspace_elements,
+               nullptr);
 }
 
 PyObject* forget_forward(PyObject*, PyObject*) {
@@ -391,10 +390,10 @@ PyMethodDef methods[] = {
      "use(exchange, tensor_type, empty_like, as_float32, is_deterministic, raise_status): False if this version of "
      "DLPack is not known."},
     {"add_forward", add_forward, METH_VARARGS,
-     "add_forward(q, k, v, options, function, problem, tensors, workspace_bytes, workspace_elements, lse_shape): "
+     "add_forward(q, k, v, options, function, problem, operands, workspace_bytes, workspace_elements, lse_shape): "
      "whether calls like this are served from now on."},
     {"add_backward", add_backward, METH_VARARGS,
-     "add_backward(grad_out, q, k, v, out, lse, grad_lse, options, function, problem, tensors, gradients, "
+     "add_backward(grad_out, q, k, v, out, lse, grad_lse, options, function, problem, operands, "
      "workspace_bytes, workspace_elements): the same."},
     {"forward", forward, METH_VARARGS,
      "forward(q, k, v, options, return_lse): (out, lse), or None if the call is not served here."},

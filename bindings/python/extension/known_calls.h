@@ -14,9 +14,19 @@
 
 namespace attune_python {
 
-using ForwardFunction = attune_status (*)(const attune_problem*, const attune_tensors*, void*, size_t, void*);
-using BackwardFunction = attune_status (*)(const attune_problem*, const attune_tensors*, const attune_gradients*, void*,
-                                           size_t, void*);
+// attune_forward and attune_backward.
+using Function = attune_status (*)(const attune_problem*, const attune_operand*, size_t, void*, size_t, void*);
+
+constexpr size_t kForwardOperands = ATTUNE_LSE + 1, kBackwardOperands = ATTUNE_D_LSE + 1;
+
+// The operands of a call, in the order of their names: a copy of what a kind has, to which the call's pointers are
+// given.
+struct Operands {
+  attune_operand list[kBackwardOperands];
+
+  attune_tensor& operator[](int name) { return list[name].tensor; }
+  const attune_tensor& operator[](int name) const { return list[name].tensor; }
+};
 
 // The tensors of a call in the order in which a key has them.
 enum { kQ, kK, kV, kOut, kLse, kGradOut, kGradLse };
@@ -127,10 +137,15 @@ struct Key {
 struct Launch {
   uint64_t function = 0;  // attune_forward or attune_backward
   attune_problem problem;
-  attune_tensors tensors;
-  attune_gradients gradients;  // of backward alone
+  Operands operands = {};
+  size_t operand_count = 0;  // kForwardOperands or kBackwardOperands
   size_t workspace_bytes = 0;
   int64_t workspace_elements = 0;  // of q's type; 0 if no workspace is needed
+
+  attune_status run(const Operands& handed, void* workspace, void* stream) const {
+    return reinterpret_cast<Function>(function)(&problem, handed.list, operand_count, workspace, workspace_bytes,
+                                                stream);
+  }
 
   bool is_bshd() const { return problem.layout == ATTUNE_LAYOUT_BSHD; }
 

@@ -45,27 +45,23 @@ struct Surroundings {
 
 bool launch_forward(const Launch& launch, const View* views, OwnedTensor& out, OwnedTensor& lse, bool lse_is_column) {
   const View& q = views[kQ];
-  attune_tensors handed = launch.tensors;
-  handed.q.data = data_of(views[kQ].tensor);
-  handed.k.data = data_of(views[kK].tensor);
-  handed.v.data = data_of(views[kV].tensor);
-  handed.o.data = allocate_result(launch, q, handed.o, out);
+  Operands handed = launch.operands;
+  handed[ATTUNE_Q].data = data_of(views[kQ].tensor);
+  handed[ATTUNE_K].data = data_of(views[kK].tensor);
+  handed[ATTUNE_V].data = data_of(views[kV].tensor);
+  handed[ATTUNE_O].data = allocate_result(launch, q, handed[ATTUNE_O], out);
 
   const int64_t* const shape = q.tensor.shape;
   const int64_t heads = shape[launch.is_bshd() ? 2 : 1], rows = shape[launch.is_bshd() ? 1 : 2];
   const int64_t sizes[] = {shape[0], heads, rows, 1}, strides[] = {heads * rows, rows, 1, 1};
-  void* lse_data = nullptr;
-  if (handed.o.data == nullptr ||
+  if (handed[ATTUNE_O].data == nullptr ||
       !allocate(q, shims.aoti_torch_dtype_float32(), lse_is_column ? 4 : 3, sizes, strides, lse) ||
-      shims.aoti_torch_get_data_ptr(lse.get(), &lse_data) != 0) {
+      shims.aoti_torch_get_data_ptr(lse.get(), &handed[ATTUNE_LSE].data) != 0) {
     return false;
   }
-  handed.lse = static_cast<float*>(lse_data);
 
   Surroundings around;
-  return around.find(launch, q) &&
-         reinterpret_cast<ForwardFunction>(launch.function)(&launch.problem, &handed, around.workspace_data,
-                                                            launch.workspace_bytes, around.stream) == ATTUNE_OK;
+  return around.find(launch, q) && launch.run(handed, around.workspace_data, around.stream) == ATTUNE_OK;
 }
 
 bool serve_forward(const TorchValue* stack, const Options& options, OwnedTensor& out, OwnedTensor& lse,
@@ -101,25 +97,22 @@ bool serve_backward(const TorchValue* stack, const int* places, Options options,
   Launch launch;
   if (!backward_calls.copy(key, launch)) return false;
 
-  attune_tensors handed = launch.tensors;
-  handed.q.data = data_of(tensors[kQ]);
-  handed.k.data = data_of(tensors[kK]);
-  handed.v.data = data_of(tensors[kV]);
-  handed.o.data = data_of(tensors[kOut]);
-  handed.lse = static_cast<float*>(data_of(tensors[kLse]));
-  attune_gradients gradients = launch.gradients;
-  gradients.d_o.data = data_of(tensors[kGradOut]);
-  gradients.d_lse = nullptr;
-  attune_tensor* const results[] = {&gradients.d_q, &gradients.d_k, &gradients.d_v};
+  Operands handed = launch.operands;
+  handed[ATTUNE_Q].data = data_of(tensors[kQ]);
+  handed[ATTUNE_K].data = data_of(tensors[kK]);
+  handed[ATTUNE_V].data = data_of(tensors[kV]);
+  handed[ATTUNE_O].data = data_of(tensors[kOut]);
+  handed[ATTUNE_LSE].data = data_of(tensors[kLse]);
+  handed[ATTUNE_D_O].data = data_of(tensors[kGradOut]);
+  handed[ATTUNE_D_LSE].data = nullptr;
+  attune_tensor* const results[] = {&handed[ATTUNE_D_Q], &handed[ATTUNE_D_K], &handed[ATTUNE_D_V]};
   for (int i = kQ; i <= kV; ++i) {
     results[i]->data = allocate_result(launch, views[i], *results[i], grads[i]);
     if (results[i]->data == nullptr) return false;
   }
   Surroundings around;
   if (!around.find(launch, views[kQ])) return false;
-  const attune_status status = reinterpret_cast<BackwardFunction>(launch.function)(
-      &launch.problem, &handed, &gradients, around.workspace_data, launch.workspace_bytes, around.stream);
-  if (status != ATTUNE_OK) return false;
+  if (launch.run(handed, around.workspace_data, around.stream) != ATTUNE_OK) return false;
   ++served_backward;
   return true;
 }
