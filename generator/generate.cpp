@@ -29,6 +29,7 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
                    Scalar::seq_q, Scalar::seq_kv});
   append_mask(&fields, problem);
   fields.push_back(Scalar::softmax_scale);
+  if (problem.softcap != 0) fields.push_back(Scalar::softcap);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -52,7 +53,7 @@ std::vector<std::string> infeasibility(const AttentionProblem& problem, const Ke
   if (family == nullptr) return {no_such_family(problem.pass, config.family)};
   const Question question{problem, device};
   Reasons reasons;
-  family->supports(question, &reasons);
+  serves(*family, question, &reasons);
   check_foreign_fields(config, family->set, family->name, &reasons);
   check_well_formed(config, family->set, &reasons);
   if (reasons.empty()) check_invariance(question, config, &reasons);
@@ -96,7 +97,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   std::vector<KernelConfig> choices;
   Reasons reasons;
   for (const KernelFamily& family : kernel_families()) {
-    if (family.pass != problem.pass || !family.supports(question, &reasons)) continue;
+    if (family.pass != problem.pass || !serves(family, question, &reasons)) continue;
     if (problem.invariant && &family != invariant_family(question)) continue;
     if (const auto choice = family.default_config(question)) choices.push_back(*choice);
   }
@@ -126,7 +127,7 @@ std::size_t most_workspace_bytes(const AttentionProblem& problem, const DeviceSp
   const Question question{problem, device};
   for (const KernelFamily& family : kernel_families()) {
     Reasons reasons;
-    if (family.pass == problem.pass && family.supports(question, &reasons))
+    if (family.pass == problem.pass && serves(family, question, &reasons))
       most = std::max(most, family.most_workspace(question));
   }
   return most;
@@ -141,6 +142,8 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   TemplateBindings bindings;
   bindings.set("dtype", std::string(facts_of(problem.dtype).ptx));
   bindings.set("mask", std::string(to_string(problem.mask)));
+  bindings.set("score", problem.softcap != 0 ? "softcap" : "plain");
+  bindings.set("score_formula", problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j");
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", 1 - facts_of(problem.dtype).exponent_bias));
   bindings.set("threads", kReferenceThreads);

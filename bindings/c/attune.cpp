@@ -223,7 +223,7 @@ struct Request {
     problem.alignment = from.alignment == 0 ? 16 : from.alignment;
     problem.deterministic = flag_of("deterministic", from.deterministic) && problem.pass == attune::Pass::backward;
     problem.invariant = flag_of("invariant", from.invariant);
-    if (from.reserved != 0) refuse("reserved " + std::to_string(from.reserved) + ": it must be 0");
+    problem.softcap = from.softcap;
     require_device(from.device);
     device = from.device;
   }

@@ -82,6 +82,7 @@ enum {
  * Backward, of a loss whose gradients with respect to O and LSE are dO and dLSE:
  *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
+ * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T (forward only).
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -110,7 +111,8 @@ typedef struct attune_problem {
   int64_t window_right; /* keys behind it; negative: all. A causal window has 0 */
   int32_t invariant;    /* 1: the bits of a row of O and LSE, dQ, dK and dV are the same alone and in a batch, with any
                            number of heads, and, of a query, in a chunk and in the whole sequence; which can be slower */
-  int32_t reserved;     /* 0 */
+  float
+      softcap; /* positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask; 0: they are not */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last

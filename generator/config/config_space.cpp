@@ -15,7 +15,7 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
   for (const KernelFamily& family : kernel_families()) {
     Reasons reasons;
     const bool may_serve = !problem.invariant || &family == invariant_family(question);
-    if (family.pass == problem.pass && may_serve && family.supports(question, &reasons))
+    if (family.pass == problem.pass && may_serve && serves(family, question, &reasons))
       family.enumerate(question, extent, &configs);
   }
   return configs;

@@ -175,9 +175,12 @@ class Exporter {
     set("first_of_call", first ? "call.first_offset" : fmt::format("-{}_open", options_.name));
     set("last_of_call", hides ? "call.mask_offset" : fmt::format("{}_open", options_.name));
     set("open_right", first ? "asked.mask_offset != kOpenDiagonal && " : "");
-    set("formula", forward
-                       ? "O = softmax(softmax_scale Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale Q K^T + mask)))"
-                       : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
+    set("formula",
+        forward ? problem_.softcap != 0
+                      ? "S = softcap tanh(softmax_scale Q K^T / softcap),   O = softmax(S + mask) V,   LSE = "
+                        "ln(sum(exp(S + mask)))"
+                      : "O = softmax(softmax_scale Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale Q K^T + mask)))"
+                : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
     set("relative_bound", fmt::format("{}", forward ? element.output_bound : element.gradient_bound));
   }
 
@@ -206,6 +209,10 @@ class Exporter {
     set("seq_q", problem_.seq_q);
     set("seq_kv", problem_.seq_kv);
     set("softmax_scale", float_text(problem_.softmax_scale));
+    all_.conditions["softcap"] = problem_.softcap != 0;
+    set("softcap_value", float_text(problem_.softcap));
+    set("asked_softcap", problem_.softcap != 0 ? "asked.softcap" : "0");
+    set("cap_of_call", problem_.softcap != 0 ? ", call.softcap" : "");
     if (hides_first_keys(problem_.mask)) {
       set("first_offset", problem_.first_offset);
     } else {
@@ -473,6 +480,7 @@ std::string default_export_name(const KernelPlan& plan) {
       fmt::format("attune_{}_{}_d{}", to_string(problem.pass), to_string(problem.dtype), problem.head_dim);
   if (hides_pairs(problem.mask)) name += fmt::format("_{}", to_string(problem.mask));
   if (problem.deterministic) name += "_deterministic";
+  if (problem.softcap != 0) name += "_softcap";
   return name;
 }
 

@@ -35,7 +35,7 @@ const KernelFamily* invariant_family(const Question& question) {
   const KernelFamily* newest = nullptr;
   Reasons reasons;
   for (const KernelFamily& family : kernel_families()) {
-    if (family.pass == question.problem.pass && family.supports(question, &reasons)) newest = &family;
+    if (family.pass == question.problem.pass && serves(family, question, &reasons)) newest = &family;
   }
   return newest;
 }

@@ -12,6 +12,7 @@
 #include "generator/families/forward_sm80/family.h"
 #include "generator/families/forward_sm90/family.h"
 #include "generator/lazy_value.h"
+#include "generator/problem/problem_fields.h"
 
 namespace attune {
 
@@ -20,6 +21,17 @@ std::span<const KernelFamily> kernel_families() {
   return families.get([] {
     return std::array{forward_sm80_family(), forward_sm90_family(), backward_sm80_family(), backward_sm90_family()};
   });
+}
+
+bool serves(const KernelFamily& family, const Question& question, Reasons* reasons) {
+  bool has_terms = true;
+  for (const ProblemField& field : problem_fields()) {
+    if (field.role != FieldRole::term || field.is_standard(question.problem)) continue;
+    if (std::find(family.terms.begin(), family.terms.end(), field.key) != family.terms.end()) continue;
+    has_terms = false;
+    reasons->push_back(fmt::format("{}: kernels of {} do not compute it", field.text(question.problem), family.name));
+  }
+  return family.supports(question, reasons) && has_terms;
 }
 
 const KernelFamily* find_family(Pass pass, FamilyWord word) {

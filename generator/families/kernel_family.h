@@ -47,7 +47,10 @@ struct KernelFamily {
   unsigned set;  ///< its bit in ConfigField::families
   MatrixInstruction matrix_instruction;
 
-  /// Whether any config of it may serve; with the reason, as infeasibility() says it, where none does.
+  /// The fields of problem_fields() with the role `term` that its kernels compute, by their keys.
+  std::span<const std::string_view> terms;
+  /// Whether any config of it may serve a problem of these; with the reason, as infeasibility() says it, where none
+  /// does.
   bool (*supports)(const Question&, Reasons*);
   /// infeasibility() of a config whose fields are well formed and its own, on a device that it supports.
   void (*check)(const Question&, const KernelConfig&, Reasons*);
@@ -76,6 +79,10 @@ struct KernelFamily {
 
 /// All families, in the order in which their configs are listed.
 std::span<const KernelFamily> kernel_families();
+
+/// Whether any config of a family may serve: it computes the problem's terms, and supports the rest. Adds the reasons
+/// where none does.
+bool serves(const KernelFamily& family, const Question& question, Reasons* reasons);
 
 /// The family whose configs begin with a word, of a pass; null if it has none.
 const KernelFamily* find_family(Pass pass, FamilyWord word);

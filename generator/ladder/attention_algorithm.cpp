@@ -239,8 +239,13 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
                 fmt::format("\"{}\": algorithms of the ladder serve a causal mask and none; take a config instead",
                             canonical_text(problem)));
   }
+  if (problem.softcap != 0) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("\"{}\": algorithms of the ladder cap no scores; take a config instead", canonical_text(problem)));
+  }
   Reasons reasons;
-  if (!family.supports({problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());
+  if (!serves(family, {problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());
   if (algorithm == AttentionAlgorithm::fa2) {
     KernelConfig config = *family.default_config({problem, device});
     config.key_parts = 1;  // one kernel, whose traffic is counted

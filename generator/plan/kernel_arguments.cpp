@@ -57,6 +57,10 @@ ScalarFacts facts(Scalar scalar) {
       return {"softmax_scale", "float"};
     case Scalar::softmax_scale_log2:
       return {"softmax_scale_log2", "float"};
+    case Scalar::softcap:
+      return {"softcap", "float"};
+    case Scalar::tanh_scale:
+      return {"tanh_scale", "float"};
     case Scalar::tiles:
       return {"tiles", "i32"};
     case Scalar::key_parts:
@@ -109,6 +113,14 @@ void append_pointers(Arguments* fields, std::initializer_list<Operand> operands)
 void append_mask(Arguments* fields, const AttentionProblem& problem) {
   if (hides_first_keys(problem.mask)) fields->push_back(Scalar::first_offset);
   fields->push_back(Scalar::mask_offset);
+}
+
+void append_score_unit(Arguments* fields, const AttentionProblem& problem) {
+  fields->push_back(problem.softcap != 0 ? Scalar::softcap : Scalar::softmax_scale);
+}
+
+void append_score(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.softcap != 0) fields->push_back(Scalar::tanh_scale);
 }
 
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {

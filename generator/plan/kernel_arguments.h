@@ -67,7 +67,9 @@ enum class Scalar {
   first_offset,        ///< of a query's first key; clamped to int32: what hides all keys or none stays so
   mask_offset,         ///< of its last key; the same
   softmax_scale,       ///< float
-  softmax_scale_log2,  ///< float: scale * log2(e)
+  softmax_scale_log2,  ///< float: scale * log2(e), with a softcap softcap * log2(e)
+  softcap,             ///< float
+  tanh_scale,          ///< float: scale / softcap
   tiles,               ///< KernelLaunch::tiles()
   key_parts,           ///< KernelLaunch::split, of the problem
 };
@@ -85,6 +87,10 @@ void append(Arguments* fields, std::initializer_list<KernelArgument> more);
 void append_pointers(Arguments* fields, std::initializer_list<Operand> operands);
 /// What a kernel's predicates compute with: the offsets of a query's first and last key, of a mask that has them.
 void append_mask(Arguments* fields, const AttentionProblem& problem);
+/// What LSE is counted in: the scale, with a softcap that.
+void append_score_unit(Arguments* fields, const AttentionProblem& problem);
+/// What the kernels' ScoreFunction computes with.
+void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands);
 

@@ -121,6 +121,10 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return softmax_scale_of(of(), call());
     case Scalar::softmax_scale_log2:
       return softmax_scale_log2_of(of(), call());
+    case Scalar::softcap:
+      return softcap_of(of(), call());
+    case Scalar::tanh_scale:
+      return tanh_scale_of(of(), call());
     case Scalar::tiles:
       return to_int32(launch.tiles(problem));
     case Scalar::key_parts:

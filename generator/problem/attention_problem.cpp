@@ -131,6 +131,13 @@ void validate(const AttentionProblem& problem) {
   if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
     refuse(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));
   }
+  const float softcap = problem.softcap, ratio = problem.softmax_scale / softcap;
+  if (softcap != 0 && (!std::isfinite(softcap * kLog2E) || softcap < 0 || !std::isnormal(ratio))) {
+    refuse(
+        fmt::format("softcap {}: must be positive and finite as a float, also times log2(e), and scale {} divided by "
+                    "it a float, too; or 0 for none",
+                    softcap, problem.softmax_scale));
+  }
   if (problem.alignment != 2 && problem.alignment != 16) {
     refuse(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
   }

@@ -19,6 +19,7 @@ enum class Layout { bshd, bhsd };
 /// round-trips. It holds no tuning choice and no fact about a device.
 ///
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
+///   With a softcap, softcap * tanh(scale * Q K^T / softcap) in place of scale * Q K^T.
 ///   Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
 /// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
@@ -39,7 +40,9 @@ struct AttentionProblem {
   std::int64_t mask_offset = 0;
   std::int64_t first_offset = 0;  ///< window only (0 otherwise); at most mask_offset
   float softmax_scale = 0.125f;   ///< multiplies the scores; positive and finite
-  Layout layout = Layout::bshd;   ///< of packed tensors; a call with strides of its own ignores it
+  /// Positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask hides any. 0: they are not.
+  float softcap = 0;
+  Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
   /// The bits of a row of O and LSE (backward: of dQ, dK and dV) depend on what the row is computed from alone: they
@@ -118,9 +121,9 @@ std::int64_t bottom_right_offset(const AttentionProblem& problem);
 
 /// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
 /// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
-/// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), alignment 2 or 16, a mask offset that
-/// keeps query + offset within 32 bits (0 without a mask), a window that some pair may be in, deterministic only of a
-/// backward problem.
+/// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), a softcap likewise and not so far from
+/// the scale that their ratio is no float (0 for none), alignment 2 or 16, a mask offset that keeps query + offset
+/// within 32 bits (0 without a mask), a window that some pair may be in, deterministic only of a backward problem.
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.

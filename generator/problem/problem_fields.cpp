@@ -147,6 +147,17 @@ constexpr std::array kFields = {
                  .set = [](Problem& p, Value value) { p.softmax_scale = real_value(value); },
                  .standard = [](const Problem& p) { return real_bits(default_softmax_scale(p.head_dim)); },
                  .help = "multiplies the scores (default 1/sqrt(head_dim))"},
+    ProblemField{.word = "softcap",
+                 .key = "softcap",
+                 .flag = "softcap",
+                 .called = "softcap",
+                 .form = ProblemFieldForm::real,
+                 .role = FieldRole::term,
+                 .get = [](const Problem& p) { return real_bits(p.softcap); },
+                 .set = [](Problem& p, Value value) { p.softcap = real_value(value); },
+                 .standard = always_standard<0>,
+                 .help = "caps scaled scores x: softcap*tanh(x/softcap) (default: none)",
+                 .feature_weight = 1},
     ProblemField{.word = "",
                  .key = "layout",
                  .flag = "layout",
@@ -195,6 +206,9 @@ constexpr std::array kFields = {
                  .help = "the bits of a row are the same alone and in a batch, in a chunk and in the whole sequence",
                  .feature_weight = 4},
 };
+
+// Of a term that has another value than the standard one, in its kernel class and in its dispatch class: 1 as a float.
+constexpr Value kSomeTerm = 0x3f800000;
 
 // What every call of a kernel needs of a field, as constants that the compiler sees through.
 struct FieldAccess {
@@ -262,7 +276,7 @@ std::string_view to_string(ProblemFieldForm form) {
 }
 
 std::string_view to_string(FieldRole role) {
-  constexpr std::string_view kNames[] = {"kernel", "size", "pick", "argument", "label"};
+  constexpr std::string_view kNames[] = {"kernel", "size", "pick", "term", "argument", "label"};
   return kNames[static_cast<std::size_t>(role)];
 }
 
@@ -287,7 +301,9 @@ double feature_distance(const AttentionProblem& problem, std::string_view words_
   const AttentionProblem other = words_of_other.empty() ? AttentionProblem() : parse_problem(words_of_other);
   double apart = 0;
   for (const ProblemField& field : kFields) {
-    if (field.feature_weight && field.get(problem) != field.get(other)) apart += *field.feature_weight;
+    const bool differs = field.role == FieldRole::term ? field.is_standard(problem) != field.is_standard(other)
+                                                       : field.get(problem) != field.get(other);
+    if (field.feature_weight && differs) apart += *field.feature_weight;
   }
   return apart;
 }
@@ -297,6 +313,9 @@ AttentionProblem kernel_fields(const AttentionProblem& problem) {
   for_each_field([&](auto index) {
     constexpr FieldAccess kField = access_to(index);
     if constexpr (kField.role == FieldRole::kernel) kField.set(fields, kField.get(problem));
+    if constexpr (kField.role == FieldRole::term) {
+      if (kField.get(problem) != kField.standard(problem)) kField.set(fields, kSomeTerm);
+    }
   });
   return fields;
 }
@@ -305,12 +324,16 @@ void reset_arguments(AttentionProblem* problem) {
   for_each_field([&](auto index) {
     constexpr FieldAccess kField = access_to(index);
     if constexpr (kField.role == FieldRole::argument) kField.set(*problem, kField.standard(*problem));
+    if constexpr (kField.role == FieldRole::term) {
+      if (kField.get(*problem) != kField.standard(*problem)) kField.set(*problem, kSomeTerm);
+    }
   });
 }
 
 std::string kernel_class_words(const AttentionProblem& problem) {
   std::string words;
   for (const ProblemField& field : kFields) {
+    if (field.role == FieldRole::term && !field.is_standard(problem)) add_word(std::string(field.word), &words);
     if (field.role != FieldRole::kernel || (!field.always && field.is_standard(problem))) continue;
     const bool is_mask = field.form == ProblemFieldForm::mask;
     add_word(is_mask ? std::string(to_string(problem.mask)) : field.text(problem), &words);

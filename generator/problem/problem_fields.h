@@ -25,6 +25,7 @@ enum class FieldRole {
   kernel,  ///< the source: it is part of the kernel class
   size,    ///< what is picked, as a size: an argument of the kernel, of which the dispatch class knows a bucket or all
   pick,    ///< what is picked, whatever the size: no kernel reads it
+  term,    ///< the source, by whether it has another value than the standard one; the value is an argument
   argument,  ///< nothing but the result: an argument of the kernel
   label,     ///< nothing that a kernel knows: how packed tensors lie
 };
@@ -75,11 +76,13 @@ std::string feature_words(const AttentionProblem& problem);
 /// that differ. Throws Error(invalid_argument) for words of no feature.
 double feature_distance(const AttentionProblem& problem, std::string_view words_of_other);
 
-/// A problem with the fields of this one that have the role `kernel`, a mask without offsets, and nothing else of it:
-/// equal of two problems exactly if their source is the same with any config that does not pack heads.
+/// A problem with the fields of this one that have the role `kernel`, of those that have the role `term` whether they
+/// have another value than the standard one, a mask without offsets, and nothing else of it: equal of two problems
+/// exactly if their source is the same with any config that does not pack heads.
 AttentionProblem kernel_fields(const AttentionProblem& problem);
 
-/// Gives each field of the role `argument` its standard value.
+/// Gives each field of the role `argument` its standard value, and all of the role `term` that have another one the
+/// same.
 void reset_arguments(AttentionProblem* problem);
 
 /// What a kernel class is called: the words of its fields, a mask's without offsets: "forward bf16 d128 causal".

@@ -29,8 +29,12 @@ void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
 
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_mask(problem, bindings);
-  bindings->set("score", "plain");
+  bindings->set("score", problem.softcap != 0 ? "softcap" : "plain");
   bindings->conditions["masked_begin"] = hides_first_keys(problem.mask);
+}
+
+void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("score_unit", problem.softcap != 0 ? "softcap" : "softmax_scale");
 }
 
 void bind_key_blocks(bool of_part, TemplateBindings* bindings) {

@@ -21,6 +21,9 @@ void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 /// first blocks of the loop need a predicate.
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// The argument that LSE is counted in.
+void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings);
+
 /// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part.
 void bind_key_blocks(bool of_part, TemplateBindings* bindings);
 

@@ -31,9 +31,13 @@ double attend(const AttentionProblem& problem, const double* q, const float* k, 
     const float* key = k + d * problem.seq_kv;
     for (std::int64_t j = keys.begin; j < keys.end; ++j) p[j] += q[d] * key[j];
   }
-  const double scale = problem.softmax_scale;
+  const double scale = problem.softmax_scale, cap = problem.softcap;
   double maximum = -kInfinity;
-  for (std::int64_t j = keys.begin; j < keys.end; ++j) maximum = std::max(maximum, p[j] *= scale);
+  for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+    p[j] *= scale;
+    if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
+    maximum = std::max(maximum, p[j]);
+  }
   const double least_p =
       facts_of(problem.dtype).smallest_normal();  // beside the largest, which is 1 or more in a kernel
   double sum = 0;

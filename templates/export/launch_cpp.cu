@@ -270,7 +270,7 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
 //% end
 
 Call call_of(const ${name}_call& asked) {
-  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale};
+  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}};
 }
 
 cudaError_t check_sizes(const ${name}_call& asked) {
@@ -295,6 +295,11 @@ cudaError_t check_sizes(const ${name}_call& asked) {
     return fail(invalid, "tensors must have fewer than 2^50 elements; split the batch");
   if (!(asked.softmax_scale > 0) || !(asked.softmax_scale * kLog2E <= 3.402823466e38f))
     return fail(invalid, "softmax_scale is %g: must be positive, and finite times log2(e)", static_cast<double>(asked.softmax_scale));
+//% if softcap
+  if (!(asked.softcap > 0) || !(asked.softcap * kLog2E <= 3.402823466e38f) || !(asked.softmax_scale / asked.softcap >= 1.17549435e-38f) ||
+      !(asked.softmax_scale / asked.softcap <= 3.402823466e38f))
+    return fail(invalid, "softcap is %g: must be positive, and finite times log2(e), and softmax_scale divided by it a float", static_cast<double>(asked.softcap));
+//% end
 //% if hides_first_keys
   if (asked.first_offset > asked.mask_offset)
     return fail(invalid, "first_offset is %lld and mask_offset %lld: no query sees any key", shown(asked.first_offset), shown(asked.mask_offset));
@@ -417,6 +422,9 @@ void ${name}_problem(${name}_call* call) {
   call->seq_q = ${seq_q};
   call->seq_kv = ${seq_kv};
   call->softmax_scale = ${softmax_scale};
+//% if softcap
+  call->softcap = ${softcap_value};
+//% end
 //% if hides_first_keys
   call->first_offset = ${first_offset};
 //% end

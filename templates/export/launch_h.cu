@@ -31,6 +31,9 @@ typedef struct ${name}_call {
   int64_t seq_q;    /* rows of q, o and their gradients */
   int64_t seq_kv;   /* rows of k, v and their gradients */
   float softmax_scale; /* multiplies the scores q k^T: positive */
+//% if softcap
+  float softcap;       /* caps what that gives, x: softcap * tanh(x / softcap); positive */
+//% end
 //% if hides_first_keys
   int64_t first_offset; /* query i sees the keys j with i + first_offset <= j ... */
   int64_t mask_offset;  /* ... and j <= i + mask_offset */

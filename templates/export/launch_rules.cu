@@ -17,6 +17,7 @@ struct Call {
   std::int64_t batch, heads_q, heads_kv, seq_q, seq_kv;
   std::int64_t first_diagonal, last_diagonal;
   float softmax_scale;
+  float softcap;  // 0: none
 };
 
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
@@ -182,7 +183,11 @@ inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq
 inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }
 inline std::int64_t mask_offset_of(const Launch&, const Call& call) { return clamped_offset(call.last_diagonal); }
 inline float softmax_scale_of(const Launch&, const Call& call) { return call.softmax_scale; }
-inline float softmax_scale_log2_of(const Launch&, const Call& call) { return call.softmax_scale * kLog2E; }
+inline float softcap_of(const Launch&, const Call& call) { return call.softcap; }
+// With a softcap kernels compute with its tanh, of which softmax takes the exponentials of so many times as much.
+inline float softmax_scale_log2_of(const Launch&, const Call& call) { return (call.softcap != 0 ? call.softcap : call.softmax_scale) * kLog2E; }
+// Multiplies q·k before the tanh.
+inline float tanh_scale_of(const Launch&, const Call& call) { return call.softmax_scale / call.softcap; }
 inline std::int64_t key_parts_of(const Launch& launch, const Call& call) { return parts_of(launch.split, call); }
 
 // A tile's rows beyond the only row of a tensor have addresses too, which are aligned only if no stride of its own moves them.

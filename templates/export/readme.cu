@@ -67,6 +67,9 @@ what the kernels were tuned to are fixed.
 | `seq_q` | int64 | queries${query_condition} |
 | `seq_kv` | int64 | keys${key_condition} |
 | `softmax_scale` | float | multiplies the scores; positive. The problem's: ${softmax_scale} |
+//% if softcap
+| `softcap` | float | caps what that gives, x: softcap * tanh(x / softcap); positive. The problem's: ${softcap_value} |
+//% end
 //% if hides_first_keys
 | `first_offset` | int64 | query i sees the keys j with i + first_offset <= j <= i + mask_offset |
 | `mask_offset` | int64 | see there; `${name}_open` hides nothing on this side |

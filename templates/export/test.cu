@@ -51,7 +51,15 @@ struct Problem {
   int batch, heads_q, heads_kv, seq_q, seq_kv;
   float scale;
   long long first, last;  // query i sees the keys j with first <= j - i <= last
+//% if softcap
+  float cap;
+//% end
 };
+//% if softcap
+__device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
+//% else
+__device__ float score_of(const Problem& p, float product) { return p.scale * product; }
+//% end
 __device__ bool sees(const Problem& p, int i, int j) { return j - i >= p.first && j - i <= p.last; }
 
 __device__ std::uint64_t mix(std::uint64_t x) {
@@ -88,7 +96,7 @@ __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float
   for (int first = 0; first < p.seq_kv; first += kThreads) {
     __syncthreads();
     const int j = first + t;
-    scores[t] = j < p.seq_kv && sees(p, i, j) ? p.scale * dot(query, k, b, h_kv, j) : -INFINITY;
+    scores[t] = j < p.seq_kv && sees(p, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) : -INFINITY;
     __syncthreads();
     float most = highest;
     for (int n = 0; n < kThreads; ++n) most = fmaxf(most, scores[n]);
@@ -327,7 +335,7 @@ void move_mask(const ${name}_call& exported, ${name}_call* call) {
 
 void check(const std::string& what, ${name}_call call, Order order) {
   const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors

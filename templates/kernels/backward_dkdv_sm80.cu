@@ -170,7 +170,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ

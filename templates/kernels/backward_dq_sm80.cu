@@ -95,7 +95,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
                                         const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);

@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum) : 0;  // a NaN stays one
   if (args.lse != nullptr && chunk == 0)
-    st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.softmax_scale, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
+    st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
   if (!has_columns) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);

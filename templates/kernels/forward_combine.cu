@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
 
   if (args.lse != nullptr && lane == 0)
-    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.softmax_scale, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
+    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.${score_unit}, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
   if (!has_chunk) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);

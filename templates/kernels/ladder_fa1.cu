@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       bar_sync();  // Q, K and V have landed for all threads
       ScoreFragments acc_s = {};
       gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);  // S = Q Kᵀ
-      ScoreFunction().modify(acc_s);
+      ScoreFunction(args).modify(acc_s);
       if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
       gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V

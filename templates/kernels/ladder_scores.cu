@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     ScoreFragments acc_s = {};
     const u32 k_tile = ring.acquire();
     gemm_qk(acc_s, q_rows, k_tile);  // S = Q Kᵀ
-    ScoreFunction().modify(acc_s);
+    ScoreFunction(args).modify(acc_s);
     store_scores(args, tile, warp_row, block, acc_s);
     ring.release();
   }

@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
       const i32 row = warp_row + 16 * t + 8 * half + static_cast<i32>(lane / 4), i = tile.first_row + row;
       if (row < tile.rows)
         st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
-                      softmax.lse(args.softmax_scale, t, half));
+                      softmax.lse(args.${score_unit}, t, half));
     }
   }
 }

@@ -79,7 +79,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);

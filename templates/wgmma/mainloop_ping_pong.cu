@@ -18,7 +18,7 @@ struct Mainloop {
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     take_scores();
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.first<kMasked>(s);
     consumer.put_probabilities(s);
@@ -34,7 +34,7 @@ struct Mainloop {
     wgmma_landed(o);
     consumer.release_v();
     take_scores();
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.update<kMasked>(s);
     consumer.put_probabilities(s);

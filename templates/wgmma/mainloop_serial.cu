@@ -31,7 +31,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.pass_order();
     consumer.release_k();
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);

@@ -17,7 +17,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.${score_unit}, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =

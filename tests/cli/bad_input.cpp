@@ -64,6 +64,7 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
   const BadCase bad = GENERATE(values<BadCase>({
       {"check --seq 16 --head-dim 64 --scale 0", {"--scale 0", "positive"}},
       {"check --seq 16 --head-dim 64 --scale -0.5", {"--scale -0.5", "positive"}},
+      {"check --seq 16 --head-dim 64 --softcap -0.5", {"softcap -0.5", "positive"}},
       {"check --seq 16 --head-dim 64 --scale nan", {"--scale nan", "finite"}},
       {"check --seq 16 --head-dim 64 --scale inf", {"--scale inf", "finite"}},
       {"check --seq 16 --head-dim 64 --scale 1e39", {"--scale 1e+39", "finite"}},

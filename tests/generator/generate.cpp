@@ -205,3 +205,26 @@ TEST_CASE("what no kernel serves is told with the reason, and what one serves is
   CHECK_THAT(unsupported(parse_problem("sq100 d64"), old),
              ContainsSubstring("no kernel serves 'forward bf16 b1 hq1 sq100 d64' on an old one"));
 }
+
+TEST_CASE("whether scores are capped is the source, the cap an argument", "[nogpu]") {
+  const char* const config = "sm90 q64 kv64 st2 overlap=within parts=fill";
+  const auto plan_at = [&](const char* cap) {
+    return plan_of(std::string("forward bf16 hq4 sq100 skv9000 d64 scale0.25 ") + cap, config, "h200");
+  };
+  const KernelPlan plain = plan_at(""), thirty = plan_at("softcap30"), two = plan_at("softcap2");
+  CHECK(thirty.source_hash() == two.source_hash());
+  CHECK(thirty.source_hash() != plain.source_hash());
+  CHECK_THAT(thirty.kernel_class, ContainsSubstring(" softcap "));
+  const auto value = [](const KernelPlan& plan, Scalar scalar, std::size_t launch) {
+    return std::get<float>(value_of(scalar, plan.problem, plan.launches[launch]));
+  };
+  CHECK(value(two, Scalar::tanh_scale, 0) == 0.125f);
+  CHECK(value(two, Scalar::softcap, 1) == 2.0f);
+  CHECK(value(two, Scalar::softmax_scale_log2, 0) == 2 * 1.44269504088896340736f);
+  CHECK(value(plain, Scalar::softmax_scale_log2, 0) == 0.25f * 1.44269504088896340736f);
+  CHECK_THAT(unsupported(parse_problem("backward sq100 d64 softcap30"), find_device("h200")),
+             ContainsSubstring("softcap30: kernels of backward_sm90 do not compute it"));
+  for (const char* bad : {"softcap-1", "softcap1e-44", "softcap3e38"})
+    CHECK_THAT(unsupported(parse_problem(std::string("sq100 d64 ") + bad), find_device("h200")),
+               ContainsSubstring("softcap"));
+}

@@ -48,6 +48,7 @@ class RandomValues {
     problem.layout = coin() ? Layout::bshd : Layout::bhsd;
     problem.alignment = coin() ? 16 : 2;
     problem.invariant = between(0, 7) == 0;
+    if (between(0, 7) == 0) problem.softcap = static_cast<float>(between(1, 1000)) / 10;
     return problem;
   }
 

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source bf64715b80d72adb
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 41875669a77203a2
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_21bf5ab3f6c1f960 {
+namespace attune_e9c9bb887c0b15e6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -382,6 +382,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -804,7 +806,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
@@ -879,4 +881,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_21bf5ab3f6c1f960
+}  // namespace attune_e9c9bb887c0b15e6

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source 87d1048f798ae759
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source d381ae41ee14ff4a
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_6ae4aab411753cd1 {
+namespace attune_d3c7add90071fe76 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -379,6 +379,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -742,7 +744,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
@@ -836,4 +838,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6ae4aab411753cd1
+}  // namespace attune_d3c7add90071fe76

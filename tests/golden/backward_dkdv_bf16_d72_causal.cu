@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source f4ad37403112d34b
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source aa9104155fd8255c
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_7cc818ef629b7175 {
+namespace attune_a6c929308639d9de {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -346,6 +346,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -679,7 +681,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
@@ -754,4 +756,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7cc818ef629b7175
+}  // namespace attune_a6c929308639d9de

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 3993c53f0af75721
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 6f26a12bd3790aa2
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_33f3ab2dba4a1232 {
+namespace attune_0b55ed3fdac7bc62 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -389,6 +389,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -845,7 +847,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
@@ -920,4 +922,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_33f3ab2dba4a1232
+}  // namespace attune_0b55ed3fdac7bc62

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 3a84cad262178914
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 93988acd115a73b3
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_d95416e31681c953 {
+namespace attune_f89b7c90112ceed0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -346,6 +346,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -569,7 +571,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
                                         const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
   ScoreFragments acc_s = {}, acc_ds = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
@@ -625,4 +627,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d95416e31681c953
+}  // namespace attune_f89b7c90112ceed0

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 8eecf59eec11a93c
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 76c50bf75d95f1ff
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_91cf5025b9b78ffb {
+namespace attune_484bc8ef1a869e91 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -516,6 +516,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1175,4 +1177,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_91cf5025b9b78ffb
+}  // namespace attune_484bc8ef1a869e91

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 623a43c8608d41e7
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 0ea6e8daad539b52
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_e05ceb7a83630e61 {
+namespace attune_39f9728645966ea3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -538,6 +538,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1217,4 +1219,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e05ceb7a83630e61
+}  // namespace attune_39f9728645966ea3

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 0145e1c33fc500f3
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 218b42489aaa1773
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_1dcb64269e1465d9 {
+namespace attune_3263802e5585df6b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -630,6 +630,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1299,4 +1301,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1dcb64269e1465d9
+}  // namespace attune_3263802e5585df6b

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source b37b2724219c4ebd
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 80fd344207cb6951
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_b4080c8547982e0e {
+namespace attune_2df14906807629b7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -555,6 +555,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1413,4 +1415,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b4080c8547982e0e
+}  // namespace attune_2df14906807629b7

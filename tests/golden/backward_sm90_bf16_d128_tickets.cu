@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early8 · source f9c02a3062f9556a
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within dq=ordered ticket2 early8 · source b16738b988df802f
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198160  barriers
 //   198304  end
 
-namespace attune_ba37e58a64dda4a6 {
+namespace attune_d5331721e96d0507 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -558,6 +558,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1277,4 +1279,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ba37e58a64dda4a6
+}  // namespace attune_d5331721e96d0507

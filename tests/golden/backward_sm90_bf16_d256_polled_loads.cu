@@ -1,4 +1,4 @@
-// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source fcfeb86c5970ded7
+// attune backward bf16 d256 sm90 q64 kv64 st2 overlap=within dq=atomic polled-loads split-dkdv · source d0fbbb715a3fcbf3
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_882b58387ea2b92f {
+namespace attune_62e8945ffaec156f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -575,6 +575,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1386,4 +1388,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_882b58387ea2b92f
+}  // namespace attune_62e8945ffaec156f

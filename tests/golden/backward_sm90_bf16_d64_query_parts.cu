@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 5b3a7af0e3551104
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source 53e2bbed12f8add5
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_8e5749280802d5fa {
+namespace attune_ea0a3a3ccc5b34cc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -552,6 +552,8 @@ __device__ __forceinline__ void keep_part(QueryBlocks<kMaskRagged>& blocks, i32 
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1238,4 +1240,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8e5749280802d5fa
+}  // namespace attune_ea0a3a3ccc5b34cc

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 65dc389c105b7451
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 0f02a2c8db435596
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_c84695a1d72dd9ad {
+namespace attune_e71fac584079645c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -553,6 +553,8 @@ struct QueryBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1237,4 +1239,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c84695a1d72dd9ad
+}  // namespace attune_e71fac584079645c

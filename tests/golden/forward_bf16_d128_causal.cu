@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale10 · source 5424d028429d09cd
+// attune forward bf16 d128 causal sm80 q128 kv64 w4 st2 qsmem order=head-major-reversed rescale10 · source 58f41aed96190321
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_8a450edd8a448aef {
+namespace attune_139955294ac63137 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -341,6 +341,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -677,7 +679,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -756,4 +758,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8a450edd8a448aef
+}  // namespace attune_139955294ac63137

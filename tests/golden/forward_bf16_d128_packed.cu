@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source 74a4c122e5c3936e
+// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source b797e52b07801e80
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    20480  V  [2][32][128]
 //    36864  end
 
-namespace attune_1a3d051ad823bfd6 {
+namespace attune_7822ae22bf34a4f2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -339,6 +339,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -704,7 +706,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -783,4 +785,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1a3d051ad823bfd6
+}  // namespace attune_7822ae22bf34a4f2

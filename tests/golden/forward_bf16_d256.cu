@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 85a956b05331bbb2
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 6ed26e43d09ae271
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    81920  V  [1][32][256]
 //    98304  end
 
-namespace attune_10c9f357b561053e {
+namespace attune_7ecbfac35bf5fcc8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -336,6 +336,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -670,7 +672,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -749,4 +751,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_10c9f357b561053e
+}  // namespace attune_7ecbfac35bf5fcc8

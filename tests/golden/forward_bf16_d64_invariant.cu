@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal invariant sm80 q64 kv64 w4 st2 · source 073c329ebce9b746
+// attune forward bf16 d64 causal invariant sm80 q64 kv64 w4 st2 · source 326bd892e7fc72fe
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_b9d9c3c067dddc41 {
+namespace attune_f49152177945ac8a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -358,6 +358,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -715,7 +717,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -864,4 +866,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b9d9c3c067dddc41
+}  // namespace attune_f49152177945ac8a

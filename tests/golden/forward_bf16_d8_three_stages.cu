@@ -1,4 +1,4 @@
-// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source addb43cf6589ff26
+// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 5c5c5e466a8e97b3
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //     1024  V  [3][16][8]
 //     1792  end
 
-namespace attune_eab6f0737ee8d6fb {
+namespace attune_cea9e6c8185cc4be {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -341,6 +341,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -690,7 +692,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -769,4 +771,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_eab6f0737ee8d6fb
+}  // namespace attune_cea9e6c8185cc4be

@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 4a476de4b56db42c
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source cba230a5befe2fa6
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_d3048c8b8ae69cb6 {
+namespace attune_7c42d08058b3071e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -341,6 +341,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -688,7 +690,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -767,4 +769,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d3048c8b8ae69cb6
+}  // namespace attune_7c42d08058b3071e

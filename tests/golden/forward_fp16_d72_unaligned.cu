@@ -1,4 +1,4 @@
-// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source bb3c33d56fdb994e
+// attune forward fp16 d72 align2 sm80 q64 kv48 w4 st2 · source c08d95e1e26aa688
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    23040  V  [2][48][72]
 //    36864  end
 
-namespace attune_27f6bcbfde2b373b {
+namespace attune_fe17bdf0fa7a540e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -357,6 +357,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -706,7 +708,7 @@ template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
-  ScoreFunction score;
+  ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
@@ -785,4 +787,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_27f6bcbfde2b373b
+}  // namespace attune_fe17bdf0fa7a540e

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 4aaf211dd4daad2a
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source bbc65374739b2bf7
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_66985489d24a67b1 {
+namespace attune_8845148a4090a6fb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -475,6 +475,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1078,7 +1080,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1143,4 +1145,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_66985489d24a67b1
+}  // namespace attune_8845148a4090a6fb

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 4c5cd99be8ac2f86
+// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 23c88bd0cfa5f277
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_8eb5f0fbd7418a17 {
+namespace attune_e146275e1fbbc371 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -429,6 +429,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1083,7 +1085,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1155,4 +1157,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8eb5f0fbd7418a17
+}  // namespace attune_e146275e1fbbc371

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source f111c560490ab902
+// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source 3cf50d1c68076a94
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_3e05cc3cb19d0341 {
+namespace attune_8afeeed46de87910 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -427,6 +427,8 @@ __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1012,7 +1014,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1074,4 +1076,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3e05cc3cb19d0341
+}  // namespace attune_8afeeed46de87910

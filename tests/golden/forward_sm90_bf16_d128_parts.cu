@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 95c358e31ddbc4f0
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 41cd85d8e2b07160
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_0ae6a2a5032858da {
+namespace attune_16d70eca6d62275d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -433,6 +433,8 @@ __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1019,7 +1021,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1081,4 +1083,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0ae6a2a5032858da
+}  // namespace attune_16d70eca6d62275d

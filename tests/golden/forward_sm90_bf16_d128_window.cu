@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source 8138148b50857208
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source c2b34be223a2dfb8
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_8fa2b9f043752ac1 {
+namespace attune_59cf043da72d48ed {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -463,6 +463,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1064,7 +1066,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1159,4 +1161,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8fa2b9f043752ac1
+}  // namespace attune_59cf043da72d48ed

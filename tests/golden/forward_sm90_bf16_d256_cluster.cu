@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 6b1a537d4036d003
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 5210b6662a48797c
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188512  end
 
-namespace attune_197813fb6371f5bc {
+namespace attune_ea8473a03050da2b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -539,6 +539,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -1185,7 +1187,7 @@ struct Mainloop {
  private:
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1250,4 +1252,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_197813fb6371f5bc
+}  // namespace attune_ea8473a03050da2b

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source f8aaa3dba6c885ef
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source d127997fb60aafbf
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_35e3f444921961be {
+namespace attune_b0a23f3c64aaeb0d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -401,6 +401,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -958,7 +960,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.pass_order();
     consumer.release_k();
-    ScoreFunction().modify(s);
+    ScoreFunction(args).modify(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1027,4 +1029,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_35e3f444921961be
+}  // namespace attune_b0a23f3c64aaeb0d

@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source f1ff0fb417e641e8
+// attune fa1 forward bf16 d128 causal sm80 q128 kv64 w8 st1 · source e53d1cba7a7ecc4e
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -19,7 +19,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_fe7119c52d83b6ed {
+namespace attune_17bf24bb3820160d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -342,6 +342,8 @@ struct KeyBlocks {
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -727,7 +729,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       bar_sync();  // Q, K and V have landed for all threads
       ScoreFragments acc_s = {};
       gemm_qk(acc_s, QueryFragments(q_tile, warp_row), k_tile);  // S = Q Kᵀ
-      ScoreFunction().modify(acc_s);
+      ScoreFunction(args).modify(acc_s);
       if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
       gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V
@@ -747,4 +749,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_fe7119c52d83b6ed
+}  // namespace attune_17bf24bb3820160d

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source cc66251d3bb3e5d5
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 34527e152df8bde0
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_85e0617f23e4d59b {
+namespace attune_d6f1dea72eb1420a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -238,6 +238,8 @@ __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& s
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
   __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
 };
@@ -386,7 +388,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
     ScoreFragments acc_s = {};
     const u32 k_tile = ring.acquire();
     gemm_qk(acc_s, q_rows, k_tile);  // S = Q Kᵀ
-    ScoreFunction().modify(acc_s);
+    ScoreFunction(args).modify(acc_s);
     store_scores(args, tile, warp_row, block, acc_s);
     ring.release();
   }
@@ -394,4 +396,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_85e0617f23e4d59b
+}  // namespace attune_d6f1dea72eb1420a

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source ab34e8175c82f239
+// attune reference forward fp16 d40 causal · source da45bb6e0d366ef7
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_4eb2240d608f36f4 {
+namespace attune_c049dceedacdd79f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -122,6 +122,7 @@ __device__ __forceinline__ i32 clamp_to_keys(const Arguments& args, i64 key) {
 __device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
   return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
 }
+__device__ __forceinline__ double scaled_score(const Arguments& args, double product) { return args.softmax_scale * product; }
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -222,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? args.softmax_scale * dot_query(shared, k + (first + mine) * args.k_stride_row)
+    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row))
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }
@@ -230,4 +231,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4eb2240d608f36f4
+}  // namespace attune_c049dceedacdd79f

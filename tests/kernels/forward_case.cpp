@@ -277,8 +277,10 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
             dot += q[d] * k[j * dim + d];
             size += std::fabs(q[d] * k[j * dim + d]);
           }
-          scores[j] = problem.softmax_scale * dot;
-          sizes[j] = std::fabs(problem.softmax_scale) * size;
+          const double scaled = problem.softmax_scale * dot, cap = problem.softcap;
+          scores[j] = cap == 0 ? scaled : cap * std::tanh(scaled / cap);
+          // Of a capped score the tanh's own error counts, too, as that of so many products.
+          sizes[j] = std::fabs(problem.softmax_scale) * size + cap;
           largest = std::max(largest, scores[j]);
           visible.push_back(j);
         }

@@ -52,6 +52,7 @@ void probabilities(const AttentionProblem& problem, const Shape& shape, std::siz
   for (std::size_t j = 0; j < shape.keys; ++j) {
     const bool seen = attends(problem, static_cast<std::int64_t>(query), static_cast<std::int64_t>(j));
     (*p)[j] = seen ? problem.softmax_scale * dot(q, k + j * shape.dim, shape.dim) : -HUGE_VALF;
+    if (seen && problem.softcap != 0) (*p)[j] = problem.softcap * std::tanh((*p)[j] / problem.softcap);
     if (rounds_scores && seen) (*p)[j] = rounded(problem.dtype, (*p)[j]);
     largest = std::max(largest, (*p)[j]);
   }

@@ -246,6 +246,14 @@ void add_math(std::vector<PrimitiveCase>& cases) {
                                               nearly(expected, 0x1p-21)));
   }
   {
+    std::vector<float> in = {0.0f, -0.0f, kInfinity, -kInfinity, kNaN, 1, -1, 9, -9, 1e-3f, -1e-6f, 3e38f};
+    for (int i = 0; i < 500; ++i) in.push_back(2 * normal(random));
+    std::vector<float> expected;
+    for (const float x : in) expected.push_back(static_cast<float>(std::tanh(static_cast<double>(x))));
+    cases.push_back(elementwise<float, float>("tanh_approx_f32", "out_f32(args, i, tanh_approx_f32(in_f32(args, i)));",
+                                              in, in.size(), nearly(expected, 0x1p-11)));
+  }
+  {
     std::vector<float> in = {0.0f, -0.0f, kInfinity, -kInfinity, kNaN,  1,       -1,
                              2,    0.5f,  1e-40f,    1e-37f,     3e38f, 1.0001f, 0.9999f};
     for (int i = 0; i < 500; ++i) in.push_back(std::exp(10 * normal(random)));
@@ -315,16 +323,20 @@ void add_math(std::vector<PrimitiveCase>& cases) {
     }
   }
   {
-    std::vector<double> in = {0.0, -745.0, -HUGE_VAL, 1.0, 700.0}, exponentials, logarithms, positive;
+    std::vector<double> in = {0.0, -745.0, -HUGE_VAL, 1.0, 700.0}, exponentials, logarithms, positive, tangents;
     for (int i = 0; i < 200; ++i) in.push_back(30.0 * normal(random));
     for (const double x : in) {
       exponentials.push_back(std::exp(x));
+      tangents.push_back(std::tanh(x));
       positive.push_back(std::exp(x / 2));
       logarithms.push_back(std::log(positive.back()));
     }
     cases.push_back(elementwise<double, double>("exp_f64",
                                                 "st_global_f64(out_bytes(args, 8 * i), exp_f64(in_f64(args, i)));", in,
                                                 in.size(), nearly(exponentials, 1e-14, 1e-323)));
+    cases.push_back(elementwise<double, double>("tanh_f64",
+                                                "st_global_f64(out_bytes(args, 8 * i), tanh_f64(in_f64(args, i)));", in,
+                                                in.size(), nearly(tangents, 1e-14, 1e-323)));
     cases.push_back(elementwise<double, double>("log_f64",
                                                 "st_global_f64(out_bytes(args, 8 * i), log_f64(in_f64(args, i)));",
                                                 positive, positive.size(), nearly(logarithms, 1e-14)));

@@ -91,8 +91,8 @@ static void refuses_bad_problems(void) {
   problem.invariant = -1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "invariant -1");
   problem = valid_problem();
-  problem.reserved = 7;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved 7");
+  problem.softcap = -7;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "softcap -7");
 }
 
 /* Sums and differences of these are no int64. */
@@ -151,7 +151,7 @@ static void refuses_bad_operands(void) {
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
   problem.struct_size = offsetof(attune_problem, invariant);
-  problem.invariant = problem.reserved = 99; /* not the caller's */
+  problem.invariant = 99, problem.softcap = -99; /* not the caller's */
   problem.head_dim = 60;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
   problem.struct_size = offsetof(attune_problem, pass);

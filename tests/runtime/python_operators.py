@@ -297,7 +297,7 @@ class Attention(Case):
         operator, backward = (getattr(torch.ops.aten, f"{_operators.ATTENTION}{end}") for end in ("", "_backward"))
         q, k, v = (leaf.detach() for leaf in self.leaves)
         self.known()
-        for dropout_p in (0.0, 0.5, -0.5, -1.5, -257.0):
+        for dropout_p in (0.0, 0.5, -0.5, -1.5, -513.0):
             with self.assertRaisesRegex(NotImplementedError, "has no implementation"):
                 operator(q, k, v, None, dropout_p)
             with self.assertRaisesRegex(NotImplementedError, "has no implementation"):
@@ -567,7 +567,7 @@ class Functions(unittest.TestCase):
                 self.assertFalse(_calls._known_calls.use_shims({one: where for one, where in addresses.items() if one != name}), name)
         self.assertRaises(RuntimeError, _operators.implement, _operators.ATTENTION, "CPU")
         q, k, v = tensors()
-        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None, False)))
+        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0)))
         with self.assertRaises(TypeError):
             _calls._known_calls.use_shims(None)
 

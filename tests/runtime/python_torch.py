@@ -228,7 +228,7 @@ class Eager(unittest.TestCase):
     def test_tensors_without_memory_of_their_own(self):
         """Each looks like q, of which a call was served."""
         q, k, v = self.q, self.k, self.v
-        options = (False, None, "bhsd", False, None, None, False)
+        options = (False, None, "bhsd", False, None, None, False, 0.0)
         self.served(lambda: attune.attention(q, k, v))
         self.assertIsNotNone(_calls._known_calls.forward(q, k, v, options, False))
         launches = len(self.library.launches)

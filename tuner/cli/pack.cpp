@@ -11,6 +11,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/problem/dispatch_class.h"
+#include "generator/problem/problem_fields.h"
 #include "runtime/cuda/cubin_cache.h"
 #include "runtime/cuda/kernel_source.h"
 #include "runtime/system/template_folder.h"
@@ -53,7 +54,7 @@ std::vector<Picked> different(const std::vector<AttentionProblem>& problems) {
   std::set<std::string> seen;
   for (const AttentionProblem& problem : problems) {
     AttentionProblem row = problem;
-    row.softmax_scale = default_softmax_scale(problem.head_dim);
+    reset_arguments(&row);
     row.layout = Layout::bshd;
     if (seen.insert(canonical_text(row)).second) kept.push_back({row, {}, {}});
   }

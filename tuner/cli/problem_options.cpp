@@ -93,6 +93,16 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
   verb.add_option("--seed", seed_, "of random inputs (default 1)").group(group);
 }
 
+namespace {
+
+// What the tensors of a call do not tell: the mask, numbers such as the scale, features.
+bool is_of_call(const ProblemField& field) {
+  return field.form == ProblemFieldForm::mask || field.form == ProblemFieldForm::real ||
+         field.feature_weight.has_value();
+}
+
+}  // namespace
+
 // One that this verb does not have was not given.
 const ProblemOptions::Flag& ProblemOptions::flag(std::string_view key) const {
   static const Flag none;
@@ -122,7 +132,7 @@ void ProblemOptions::refuse_conflicts() const {
     refuse(fmt::format("--pass backward: {}", kOnlyForward));
 }
 
-void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
+void ProblemOptions::apply_what_is_of_call(AttentionProblem& problem) const {
   if (causal_) apply_mask_word("causal", &problem);
   const std::string& named = flag("mask").text;
   const std::string mask = causal_ && named == "causal" ? "" : named;
@@ -132,11 +142,9 @@ void ProblemOptions::apply_mask_and_scale(AttentionProblem& problem) const {
       refuse(fmt::format("--mask {}: the offset after '@' must be a whole number", mask));
     if (!set) refuse(fmt::format("--mask {}: expected one of: {}{}", mask, kMaskWords, did_you_mean(mask, kMasks)));
   }
-  const Flag& scale = flag("scale");
-  if (scale.is_given()) {
-    scale.field->set(problem, scale.value());
-  } else if (problem.head_dim > 0) {
-    problem.softmax_scale = default_softmax_scale(problem.head_dim);
+  for (const Flag& each : flags_) {
+    if (is_of_call(*each.field) && each.field->form != ProblemFieldForm::mask)
+      each.field->set(problem, each.is_given() ? each.value() : each.field->standard(problem));
   }
 }
 
@@ -150,7 +158,7 @@ AttentionProblem ProblemOptions::problem() const {
   } else {
     for (const Flag& each : flags_) {
       const ProblemField& field = *each.field;
-      if (field.form == ProblemFieldForm::mask || field.form == ProblemFieldForm::real) continue;
+      if (is_of_call(field)) continue;
       if (field.needed && !each.is_given()) {
         refuse(fmt::format("the problem needs {} ({}), or the whole problem as --problem TEXT", with_dashes(field),
                            field.help));
@@ -162,7 +170,7 @@ AttentionProblem ProblemOptions::problem() const {
     // The sizes first: the mask's offset is a difference of lengths, and the default scale a function of the head
     // dimension.
     validate(problem);
-    apply_mask_and_scale(problem);
+    apply_what_is_of_call(problem);
   }
   validate(problem);
   return problem;
@@ -193,7 +201,9 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
   if (!text_.empty()) {
     const AttentionProblem named = parse_problem(text_);
     copy_mask(named, &found);
-    found.softmax_scale = named.softmax_scale;
+    for (const ProblemField& field : problem_fields()) {
+      if (is_of_call(field) && field.form != ProblemFieldForm::mask) field.set(found, field.get(named));
+    }
     found.alignment = named.alignment;
     if (!(found == named)) disagrees(fmt::format("--problem \"{}\"", canonical_text(named)));
     validate(found);
@@ -201,12 +211,11 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
   }
   for (const Flag& each : flags_) {
     const ProblemField& field = *each.field;
-    const bool of_call = field.form == ProblemFieldForm::mask || field.form == ProblemFieldForm::real;
-    if (each.is_given() && !of_call && each.value() != field.get(found))
+    if (each.is_given() && !is_of_call(field) && each.value() != field.get(found))
       disagrees(fmt::format("{} {}", with_dashes(field), each.number ? std::to_string(*each.number) : each.text));
   }
   validate(found);
-  apply_mask_and_scale(found);
+  apply_what_is_of_call(found);
   validate(found);
   return found;
 }

@@ -57,7 +57,7 @@ class ProblemOptions {
 
   const Flag& flag(std::string_view key) const;
   void refuse_conflicts() const;
-  void apply_mask_and_scale(AttentionProblem& problem) const;
+  void apply_what_is_of_call(AttentionProblem& problem) const;
 
   std::string text_;
   std::vector<Flag> flags_;

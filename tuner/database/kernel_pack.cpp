@@ -13,6 +13,7 @@
 
 #include "generator/error.h"
 #include "generator/plan/source_hash.h"
+#include "generator/problem/problem_fields.h"
 #include "runtime/system/fork_gate.h"
 #include "runtime/system/printable.h"
 #include "tuner/database/database_checks.h"
@@ -163,7 +164,7 @@ struct Damage {
 
 AttentionProblem by_scale_and_layout(const AttentionProblem& asked) {
   AttentionProblem problem = simplest_mask(asked);
-  problem.softmax_scale = default_softmax_scale(problem.head_dim);
+  reset_arguments(&problem);
   problem.layout = Layout::bshd;
   return problem;
 }

@@ -149,7 +149,8 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
 
 bool same_but_scale_and_layout(AttentionProblem a, const AttentionProblem& b) {
   for (const ProblemField& field : problem_fields()) {
-    if (field.role == FieldRole::argument || field.role == FieldRole::label) field.set(a, field.get(b));
+    const bool same_term = field.role == FieldRole::term && field.is_standard(a) == field.is_standard(b);
+    if (field.role == FieldRole::argument || field.role == FieldRole::label || same_term) field.set(a, field.get(b));
   }
   return a == b;
 }

@@ -79,7 +79,7 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False
+    invariant=False, softcap=0.0
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -98,6 +98,7 @@ def attention(
     invariant: the bits of a row (a query's of out and lse, and of the gradients) are the same alone and in a batch, with any number of heads,
     and, of a query, in a chunk of the sequence and in the whole of it, such as a prompt and its tokens one by one; gradients are
     deterministic, too. It may be slower: docs/performance.md says by how much.
+    softcap: scores are softcap * tanh(scale * q k^T / softcap) before the mask; 0: they are not capped. Forward only: there is no gradient.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -105,15 +106,16 @@ def attention(
     if torch.compiler.is_compiling():
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
-                                              return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant)
+                                              return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
+                                              softcap=softcap)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant))
+        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap))
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
     if forward_ad._current_level >= 0:
         _refuse_forward_mode(q, k, v)
-    options = (causal, scale, layout, top_left, window, deterministic, invariant)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
@@ -206,6 +208,7 @@ def backward(
     grads=None,
     deterministic=None,
     invariant=False,
+    softcap=0.0,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -215,7 +218,7 @@ def backward(
     given as grads, like q, k and v, take the result.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    options = (causal, scale, layout, top_left, window, deterministic, invariant)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
         return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options)
     return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads)
@@ -223,12 +226,12 @@ def backward(
 
 @_outside_graphs
 def unsupported(
-    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
-    options = (causal, scale, layout, top_left, window, deterministic, invariant)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v))
     for pass_ in passes:
         try:
@@ -247,24 +250,26 @@ def _backward_outside_graphs(*arguments):
 
 
 @_outside_graphs
-def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False):
+def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
+            softcap=0.0):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
     q, k, v = _ops.as_autocast_has_them(q, k, v)
-    options = (causal, scale, layout, top_left, window, None, invariant)
+    options = (causal, scale, layout, top_left, window, None, invariant, softcap)
     return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD), config)
 
 
 @_outside_graphs
 def prepare_backward(
-    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
+    softcap=0.0
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
-    options = (causal, scale, layout, top_left, window, deterministic, invariant)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD), config)
 
 

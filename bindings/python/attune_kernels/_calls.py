@@ -269,7 +269,7 @@ class Checked:
 
     def __init__(self, q, k, v, options, pass_, traced=False):
         self.options = options
-        causal, scale, layout, top_left, window, deterministic, invariant = Options._make(options)
+        causal, scale, layout, top_left, window, deterministic, invariant, softcap = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
         if top_left and not causal:
@@ -286,6 +286,9 @@ class Checked:
         rounded = 1 if scale is None else ctypes.c_float(scale).value
         if not 0 < rounded < float("inf"):
             raise ValueError(f"scale is {scale}: it must be positive and finite, also as a float32 (where it is {rounded})")
+        capped = ctypes.c_float(softcap).value
+        if not 0 <= capped < float("inf") or (softcap != 0 and capped == 0):
+            raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
         if traced:
@@ -311,6 +314,7 @@ class Checked:
             pass_=pass_,
             deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
             invariant=bool(invariant),
+            softcap=softcap,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides

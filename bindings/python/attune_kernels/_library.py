@@ -41,7 +41,7 @@ class Problem(ctypes.Structure):
         ("window_left", c_int64),
         ("window_right", c_int64),
         ("invariant", c_int32),
-        ("reserved", c_int32),
+        ("softcap", c_float),
     ]
 
 

@@ -1,6 +1,6 @@
 """attention() as operators of PyTorch, for everything that works on graphs of operators: torch.compile, torch.export, selective checkpoints.
 
-    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant) -> (out, lse)
+    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
 
 Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
@@ -75,7 +75,7 @@ def _as_schema_has_them(options):
     if window is not None:
         window = list(_calls.window_sides(window, options.causal, options.top_left))
     return tuple(options._replace(causal=bool(options.causal), top_left=bool(options.top_left), window=window,
-                                  invariant=bool(options.invariant)))
+                                  invariant=bool(options.invariant), softcap=float(options.softcap)))
 
 
 def _options(*given):
@@ -143,8 +143,8 @@ class _TransformedForward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant):  # each by name: torch.compile counts them
-        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant)
+    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap):  # each by name, which torch.compile counts
+        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
 
     setup_context = staticmethod(_keep_for_backward)
     backward = staticmethod(_differentiate_forward)
@@ -155,9 +155,10 @@ class _TransformedBackward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant):
+    def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant,
+                softcap):
         return torch.ops.attune_kernels.backward(
-            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant)
+            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

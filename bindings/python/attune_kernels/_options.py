@@ -12,6 +12,7 @@ OPTIONS = (
     Option("window", "int[]?", None),
     Option("deterministic", "bool?", None),
     Option("invariant", "bool", False),
+    Option("softcap", "float", 0.0),
 )
 Options = collections.namedtuple("Options", [option.name for option in OPTIONS], defaults=[option.default for option in OPTIONS])
 

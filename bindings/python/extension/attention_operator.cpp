@@ -109,7 +109,8 @@ PyObject* attend(PyObject*, PyObject* arguments) {
   if (!PyArg_UnpackTuple(arguments, "attend", 4, 4, &objects[kQ], &objects[kK], &objects[kV], &given)) return nullptr;
   DLTensor tensors[kV + 1];
   Attended call;
-  if (recorded_operator == nullptr || !read_forward_tensors(objects, tensors) || !read_options(given, call.options)) {
+  if (recorded_operator == nullptr || !read_forward_tensors(objects, tensors) || !read_options(given, call.options) ||
+      call.options.has(Options::kSoftcap)) {  // for which the operator's arguments have no room, nor backward a kernel
     return not_served();
   }
   Key key;
@@ -161,10 +162,10 @@ PyObject* options_of(PyObject*, PyObject* arguments) {
   const Reference deterministic(
       options.has(Options::kDeterministicGiven) ? PyBool_FromLong(options.has(Options::kDeterministic)) : none());
   if (!window || !deterministic) return nullptr;
-  return Py_BuildValue("(NOsNOON)", PyBool_FromLong(options.has(Options::kCausal)),
+  return Py_BuildValue("(NOsNOONd)", PyBool_FromLong(options.has(Options::kCausal)),
                        options.has(Options::kScale) ? scale : Py_None, options.has(Options::kBshd) ? "bshd" : "bhsd",
                        PyBool_FromLong(options.has(Options::kTopLeft)), window.get(), deterministic.get(),
-                       PyBool_FromLong(options.has(Options::kInvariant)));
+                       PyBool_FromLong(options.has(Options::kInvariant)), 0.0);
 }
 
 }  // namespace attune_python

@@ -104,6 +104,11 @@ bool read_options(PyObject* object, Options& options) {
     options.choices |= Options::kScale;
   }
 
+  PyObject* const softcap = PyTuple_GetItem(object, 7);
+  if (!PyFloat_CheckExact(softcap)) return false;
+  options.softcap = PyFloat_AsDouble(softcap);
+  if (options.softcap != 0) options.choices |= Options::kSoftcap;
+
   if (!PyUnicode_CheckExact(layout)) return false;
   if (PyUnicode_CompareWithASCIIString(layout, "bshd") == 0) {
     options.choices |= Options::kBshd;

@@ -34,7 +34,7 @@ enum { kQ, kK, kV, kOut, kLse, kGradOut, kGradLse };
 constexpr int kMostDimensions = 4;
 constexpr int kMostTensors = kGradLse + 1;
 constexpr int kWordsOfTensor = 2 + 2 * kMostDimensions;  // type and dimensions, device, shape, strides
-constexpr int kWordsOfOptions = 4;                       // choices, scale, both sides of the window
+constexpr int kWordsOfOptions = 5;                       // choices, scale, softcap, both sides of the window
 constexpr int kMostWords = kMostTensors * kWordsOfTensor + kWordsOfOptions + 1;
 constexpr int kBuckets = 2048;  // of a table
 // Of a table; _calls.py, which enters as many kinds and then forgets them, never gets here.
@@ -47,14 +47,16 @@ inline uint64_t address_of(const DLTensor& tensor) {
 
 inline void* data_of(const DLTensor& tensor) { return static_cast<char*>(tensor.data) + tensor.byte_offset; }
 
-// (causal, scale, layout, top_left, window, deterministic, invariant): what _options.py lists, as attention() takes it.
+// (causal, scale, layout, top_left, window, deterministic, invariant, softcap): what _options.py lists, as attention()
+// takes it.
 struct Options {
   static constexpr int64_t kCausal = 1, kTopLeft = 2, kBshd = 4, kDeterministic = 8, kDeterministicGiven = 16,
-                           kScale = 32, kWindow = 64, kInvariant = 128, kAllChoices = 255;
-  static constexpr int kCount = 7;
+                           kScale = 32, kWindow = 64, kInvariant = 128, kSoftcap = 256, kAllChoices = 511;
+  static constexpr int kCount = 8;
 
   int64_t choices = 0;
   double scale = 0;             // counts if kScale is chosen
+  double softcap = 0;           // counts if kSoftcap is chosen
   int64_t left = 0, right = 0;  // of the window, if kWindow is: -1 is all of a side
 
   bool has(int64_t choice) const { return (choices & choice) != 0; }
@@ -90,11 +92,16 @@ struct Key {
 
   void add_alignment() { add(static_cast<int64_t>(addresses & (kAlignment - 1))); }
 
-  void add(const Options& options) {
+  void add_bits(double number) {
     int64_t bits = 0;
-    memcpy(&bits, &options.scale, sizeof bits);
-    add(options.choices);
+    memcpy(&bits, &number, sizeof bits);
     add(bits);
+  }
+
+  void add(const Options& options) {
+    add(options.choices);
+    add_bits(options.scale);
+    add_bits(options.softcap);
     add(options.left);
     add(options.right);
   }

@@ -49,12 +49,13 @@ void add_buffers(const AttentionProblem& problem, const KeySplit& split, KernelP
   plan->buffers.push_back({.buffer = kPartialStatistics, .bytes = kStatisticsBytes, .split = split});
 }
 
-ArgumentLayout combine_arguments() {
+ArgumentLayout combine_arguments(const AttentionProblem& problem) {
   Arguments fields = {Workspace{kPartialO}, Workspace{kPartialStatistics}};
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_strides(&fields, {Operand::o});
-  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::softmax_scale, Scalar::softmax_scale_log2,
-                   Scalar::key_parts});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q});
+  append_score_unit(&fields, problem);
+  append(&fields, {Scalar::softmax_scale_log2, Scalar::key_parts});
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -119,11 +120,12 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   }
   launch.split = split;
   launch.programmatic_launch = has_programmatic_launch(device);
-  launch.arguments = combine_arguments();
+  launch.arguments = combine_arguments(problem);
   TemplateBindings bindings;
   bindings.conditions["programmatic_launch"] = launch.programmatic_launch;
   bind_elements(problem, &bindings);
   bindings.set("head_dim_v", problem.head_dim_v());
+  bind_score_unit(problem, &bindings);
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));

@@ -100,6 +100,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   StepClocks clocks;
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
+  if (problem.softcap != 0) clocks.exponential += q * kv / device.exp2_per_clock;  // tanh
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;

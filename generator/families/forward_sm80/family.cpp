@@ -68,6 +68,7 @@ KernelFamily forward_sm80_family() {
           .pass = Pass::forward,
           .set = kForwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
+          .terms = kTermsOfForward,
           .supports = supports_mma_sync,
           .check = check_forward_sm80,
           .enumerate = enumerate_forward_sm80,

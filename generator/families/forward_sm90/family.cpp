@@ -48,6 +48,7 @@ KernelFamily forward_sm90_family() {
           .pass = Pass::forward,
           .set = kForwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
+          .terms = kTermsOfForward,
           .supports = supports_wgmma,
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,

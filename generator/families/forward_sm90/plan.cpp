@@ -37,8 +37,9 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
   append_mask(&fields, problem);
-  if (config.key_parts == 1) fields.push_back(Scalar::softmax_scale);  // of LSE
+  if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
   fields.push_back(Scalar::softmax_scale_log2);
+  append_score(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));

@@ -23,10 +23,13 @@ inline float ex2_approx_ftz_f32(float x) { return flush_subnormal(__builtin_exp2
 inline float lg2_approx_ftz_f32(float x) { return flush_subnormal(__builtin_log2f(flush_subnormal(x))); }
 inline float rcp_approx_ftz_f32(float x) { return flush_subnormal(1.0f / flush_subnormal(x)); }
 
+inline float tanh_approx_f32(float x) { return __builtin_tanhf(x); }
+
 inline double fma_rn_f64(double a, double b, double c) { return __builtin_fma(a, b, c); }
 inline double max_f64(double a, double b) { return __builtin_fmax(a, b); }
 inline double exp_f64(double x) { return __builtin_exp(x); }
 inline double log_f64(double x) { return __builtin_log(x); }
+inline double tanh_f64(double x) { return __builtin_tanh(x); }
 inline double negative_infinity_f64() { return -__builtin_inf(); }
 
 // NaN where one of the two is.

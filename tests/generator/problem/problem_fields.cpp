@@ -18,7 +18,7 @@ void change(const ProblemField& field, AttentionProblem* problem) {
     case ProblemFieldForm::number:
       return field.set(*problem, field.key == "alignment" ? 18 - value : value + 8);
     case ProblemFieldForm::real:
-      return field.set(*problem, real_bits(real_value(value) * 2));
+      return field.set(*problem, real_bits(value == 0 ? 30 : real_value(value) * 2));
     case ProblemFieldForm::name:
       return field.set(*problem, (value + 1) % static_cast<std::int64_t>(field.names.size()));
     case ProblemFieldForm::flag:
@@ -35,11 +35,11 @@ void change(const ProblemField& field, AttentionProblem* problem) {
 TEST_CASE("each member of a problem is a field, or an offset of its mask", "[nogpu]") {
   // Does not compile once a problem has another number of members.
   const auto& [pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, mask_offset, first_offset, scale,
-               layout, alignment, deterministic, invariant] = AttentionProblem();
+               softcap, layout, alignment, deterministic, invariant] = AttentionProblem();
   (void)pass, (void)dtype, (void)batch, (void)heads_q, (void)heads_kv, (void)seq_q, (void)seq_kv, (void)head_dim;
   (void)mask, (void)mask_offset, (void)first_offset, (void)scale, (void)layout, (void)alignment, (void)deterministic,
-      (void)invariant;
-  CHECK(problem_fields().size() == 16 - 2);
+      (void)invariant, (void)softcap;
+  CHECK(problem_fields().size() == 17 - 2);
 
   std::set<std::string_view> keys, flags, words, called;
   for (const ProblemField& field : problem_fields()) {
@@ -69,10 +69,13 @@ TEST_CASE("each field of a problem shows in equality, hash, text and class", "[n
       REQUIRE(canonical_text(other) != canonical_text(problem));
       REQUIRE(parse_problem(canonical_text(other)) == simplest_mask(other));
       const bool same_kernel = kernel_fields(other) == kernel_fields(problem);
-      REQUIRE(same_kernel == (field.role != FieldRole::kernel));
+      const bool is_other_term =
+          field.role == FieldRole::term && field.is_standard(problem) != field.is_standard(other);
+      REQUIRE(same_kernel == (field.role != FieldRole::kernel && !is_other_term));
       REQUIRE(same_kernel == (kernel_class_words(other) == kernel_class_words(problem)));
       REQUIRE((feature_words(other) != feature_words(problem)) == field.feature_weight.has_value());
-      REQUIRE(feature_distance(problem, feature_words(other)) == field.feature_weight.value_or(0));
+      const bool counts = field.role != FieldRole::term || is_other_term;
+      REQUIRE(feature_distance(problem, feature_words(other)) == (counts ? field.feature_weight.value_or(0) : 0));
     }
   }
 }

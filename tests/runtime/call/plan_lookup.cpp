@@ -22,7 +22,10 @@ std::vector<AttentionProblem> relatives(RandomValues& random) {
   AttentionProblem base = random.problem();
   base.seq_q = random.between(2, 3000);
   base.seq_kv = random.coin() ? base.seq_q : random.between(2, 3000);
-  if (random.coin()) base.pass = Pass::backward;
+  if (random.coin()) {
+    base.pass = Pass::backward;
+    base.softcap = 0;  // of which there is no gradient
+  }
   base.mask = MaskKind::none;
   base.mask_offset = base.first_offset = 0;
   std::vector<AttentionProblem> made;
@@ -59,6 +62,11 @@ std::vector<AttentionProblem> relatives(RandomValues& random) {
   add([](AttentionProblem& p) { p.heads_kv = p.heads_q; });
   add([](AttentionProblem& p) { p.softmax_scale *= 2; });
   add([](AttentionProblem& p) { p.deterministic = p.pass == Pass::backward; });
+  add([](AttentionProblem& p) { p.invariant = !p.invariant; });
+  if (base.pass == Pass::forward) {
+    add([](AttentionProblem& p) { p.softcap = p.softcap == 0 ? 20 : 0; });
+    add([](AttentionProblem& p) { p.softcap += 7; });
+  }
   return made;
 }
 

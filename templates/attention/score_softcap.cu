@@ -1,0 +1,12 @@
+// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the exponentials of softcap times as much.
+struct ScoreFunction {
+  float tanh_scale;
+
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments& args) : tanh_scale(args.tanh_scale) {}
+  __device__ __forceinline__ void modify(float& score) const { score = tanh_approx_f32(score * tanh_scale); }
+  template <typename Scores, u32 kCount>
+  __device__ __forceinline__ void modify(Scores (&scores)[kCount]) const {
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
+  }
+};

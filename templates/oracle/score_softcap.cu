@@ -1,0 +1,3 @@
+__device__ __forceinline__ double scaled_score(const Arguments& args, double product) {
+  return args.softcap * tanh_f64(args.softmax_scale * product / args.softcap);
+}
