@@ -111,8 +111,7 @@ typedef struct attune_problem {
   int64_t window_right; /* keys behind it; negative: all. A causal window has 0 */
   int32_t invariant;    /* 1: the bits of a row of O and LSE, dQ, dK and dV are the same alone and in a batch, with any
                            number of heads, and, of a query, in a chunk and in the whole sequence; which can be slower */
-  float
-      softcap; /* positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask; 0: they are not */
+  float softcap;        /* positive: scaled scores x are capped before the mask, softcap * tanh(x / softcap); 0: not */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -124,19 +123,22 @@ typedef struct attune_tensor {
   int64_t stride_row;
 } attune_tensor;
 
-/* The tensors that calls read and write, by their names. */
+/* The tensors of calls. O and LSE are written by forward and read by backward; LSE is fp32 (batch, heads_q, seq_q),
+ * contiguous, natural logarithm, and forward does not write it where its data is null. Gradients of a loss have the
+ * shape and dtype of what they are the gradient of, and strides of their own. Backward reads dO and dLSE, which is
+ * contiguous as LSE is (null: the loss does not depend on LSE), and writes every element of dQ, dK and dV: 0 where a
+ * query sees nothing or nobody sees a key. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
   ATTUNE_V = 2,
-  ATTUNE_O = 3, /* written by forward, read by backward */
-  ATTUNE_LSE =
-      4, /* the same: fp32 (batch, heads_q, seq_q), contiguous, natural logarithm; forward: not wanted if null */
-  ATTUNE_D_Q = 5, /* gradients of a loss: each with the shape and dtype of what it is the gradient of, and strides of */
-  ATTUNE_D_K = 6, /* its own. Backward writes every element of dQ, dK and dV: 0 where a query sees nothing or nobody */
-  ATTUNE_D_V = 7, /* sees a key */
-  ATTUNE_D_O = 8, /* read by backward */
-  ATTUNE_D_LSE = 9 /* read by backward: contiguous, as LSE is; null: the loss does not depend on LSE */
+  ATTUNE_O = 3,
+  ATTUNE_LSE = 4,
+  ATTUNE_D_Q = 5,
+  ATTUNE_D_K = 6,
+  ATTUNE_D_V = 7,
+  ATTUNE_D_O = 8,
+  ATTUNE_D_LSE = 9
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left

@@ -93,8 +93,8 @@ void check_invariance(const Question& question, const KernelConfig& config, Reas
                     is_said(*sums) ? field.text(*sums) : "its default"));
   }
   if (config.key_parts != 1 && config.key_parts != kFixedParts)
-    reasons->push_back(fmt::format(
-        "parts: an invariant problem's keys are split at the same keys whatever its size; take parts=fixed"));
+    reasons->push_back(
+        "parts: an invariant problem's keys are split at the same keys whatever its size; take parts=fixed");
 }
 
 }  // namespace attune

@@ -17,9 +17,10 @@ const Configs kSm90 = {"sm90 q64 kv32 st2 rescale10 parts3",
                        "sm90 q64 kv32 st1 exp4 overlap=within rescale10 pack-gqa scheduler=static-persistent promote2"};
 
 // A cap that no score reaches, one that most reach, and one so small that all keys of a row weigh the same.
-const RowShapes kRows = {"b2 hq4 hkv2 ",
-                         {"sq7 skv5", "sq64 skv96", "sq200 skv300", "sq1 skv700"},
-                         {" softcap50", " causal softcap2", " causal@-100 softcap0.01", " window=150,20 softcap30 scale0.9"}};
+const RowShapes kRows = {
+    "b2 hq4 hkv2 ",
+    {"sq7 skv5", "sq64 skv96", "sq200 skv300", "sq1 skv700"},
+    {" softcap50", " causal softcap2", " causal@-100 softcap0.01", " window=150,20 softcap30 scale0.9"}};
 
 // Scores of some thousands, which all are at the cap: tanh of them is 1.
 void check_large_scores(Devices& devices, const Configs& configs) {

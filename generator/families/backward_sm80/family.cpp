@@ -41,6 +41,7 @@ KernelFamily backward_sm80_family() {
           .pass = Pass::backward,
           .set = kBackwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
+          .terms = {},
           .supports = supports_mma_sync,
           .check = check_backward_sm80,
           .enumerate = enumerate_backward_sm80,

@@ -41,6 +41,7 @@ KernelFamily backward_sm90_family() {
           .pass = Pass::backward,
           .set = kBackwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
+          .terms = {},
           .supports = supports_wgmma,
           .check = check_backward_sm90,
           .enumerate = enumerate_backward_sm90,
