@@ -47,7 +47,7 @@ struct AttentionProblem {
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
   /// The bits of a row of O and LSE (backward: of dQ, dK and dV) depend on what the row is computed from alone: they
   /// are the same alone and in a batch, with any number of heads, and, of a query, in a chunk and in the whole
-  /// sequence, whatever the mask is called there. Generator/families/invariance.h says how. Gradients are
+  /// sequence, whatever the mask is called there. See generator/families/invariance.h. Gradients are
   /// deterministic.
   bool invariant = false;
 

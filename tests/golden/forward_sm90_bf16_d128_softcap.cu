@@ -103,7 +103,7 @@ __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   return r;
 }
 
-// Hopper errs by 1.1e-5 of the result; the instruction promises 2^-11.
+// PTX promises 2^-11 of the result.
 __device__ __forceinline__ float tanh_approx_f32(float x) {
   float r;
   asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -112,7 +112,7 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
   const auto changed = [&](std::string what) { adaptation.changes.push_back(std::move(what)); };
   if (!(config == given))
     changed(problem.invariant ? "with the sums of invariant problems"
-                              : "with parts=fill, as no size is invariant here");
+                              : "with parts=fill in place of fixed ones, which only invariant problems have");
   config = promoted_for(problem, config);
   if (!problem.invariant && config.promotion_blocks != given.promotion_blocks) {
     changed(config.promotion_blocks == 0 ? "without promote, which only long rows need"

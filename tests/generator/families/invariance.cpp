@@ -119,7 +119,8 @@ TEST_CASE("configs of other problems are adapted to invariant ones, and the othe
       text_of("forward bf16 hq8 sq1 skv9000 d128 invariant", "sm90 q64 kv64 st2 rescale10 parts=fill overlap=within") ==
       "sm90 q64 kv128 st2 parts=fixed overlap=within | with the sums of invariant problems");
   CHECK(text_of("forward bf16 hq8 sq1 skv9000 d128", "sm90 q64 kv128 st2 parts=fixed overlap=within") ==
-        "sm90 q64 kv128 st2 parts=fill overlap=within | with parts=fill, as no size is invariant here");
+        "sm90 q64 kv128 st2 parts=fill overlap=within | with parts=fill in place of fixed ones, which only invariant "
+        "problems have");
   CHECK(text_of("forward bf16 hq8 sq4096 d128 invariant", "sm90 q192 kv128 st2 qreg overlap=within") ==
         "");  // no registers
 }
