@@ -26,7 +26,7 @@ const RowShapes kRows = {
 void check_large_scores(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const double deviation : {30.0, 1000.0}) {
-      ForwardCase test = case_from("forward bf16 b1 hq2 sq65 skv300 d64 causal softcap20", config);
+      ForwardCase test = case_from("forward bf16 b1 hq2 hkv1 sq65 skv300 d64 causal softcap20", config);
       test.q_deviation = deviation;
       check_case(devices, test);
     }
