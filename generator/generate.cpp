@@ -28,8 +28,7 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
   append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv});
   append_mask(&fields, problem);
-  fields.push_back(Scalar::softmax_scale);
-  if (problem.softcap != 0) fields.push_back(Scalar::softcap);
+  append_oracle_score(&fields, problem);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -142,8 +141,8 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   TemplateBindings bindings;
   bindings.set("dtype", std::string(facts_of(problem.dtype).ptx));
   bindings.set("mask", std::string(to_string(problem.mask)));
-  bindings.set("score", problem.softcap != 0 ? "softcap" : "plain");
-  bindings.set("score_formula", problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j");
+  bindings.set("score", oracle_score(problem));
+  bindings.set("score_formula", oracle_score_formula(problem));
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", 1 - facts_of(problem.dtype).exponent_bias));
   bindings.set("threads", kReferenceThreads);

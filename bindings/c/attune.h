@@ -82,7 +82,7 @@ enum {
  * Backward, of a loss whose gradients with respect to O and LSE are dO and dLSE:
  *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
- * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T (forward only).
+ * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T.
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */

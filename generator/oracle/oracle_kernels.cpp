@@ -19,6 +19,7 @@ constexpr int kElementsPerTile = 8 * kThreads;
 constexpr int kComparedRows = 64;  // of a tile of the comparison
 constexpr int kSummaryFields = 5;  // of 8 bytes
 constexpr std::size_t kFieldBytes = 8;
+constexpr int kPairValues = 4;             // of the gradients' reference, as its kernels name them
 constexpr int kGradientTiles[] = {16, 8};  // rows of a tile of the gradients' reference: the first that fits
 
 std::string dtype_name(DataType dtype) { return std::string(facts_of(dtype).ptx); }
@@ -49,21 +50,31 @@ KernelLaunch check_launch(const std::string& name, const std::string& kernel_cla
   return launch;
 }
 
-// Tiles of q, dO, k and v, in rows of one double more, and `pair_values` numbers of each pair of a query and a key.
-std::size_t gradient_shared_bytes(const AttentionProblem& problem, int tile, int pair_values) {
-  const std::size_t doubles = static_cast<std::size_t>(4 * tile * (problem.head_dim + 1) + pair_values * tile * tile);
+// Tiles of q, dO, k and v, in rows of one double more, and kPairValues numbers of each pair of a query and a key.
+std::size_t gradient_shared_bytes(const AttentionProblem& problem, int tile) {
+  const std::size_t doubles = static_cast<std::size_t>(4 * tile * (problem.head_dim + 1) + kPairValues * tile * tile);
   return sizeof(double) * doubles;
 }
 
-int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device, int pair_values) {
+int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device) {
   for (const int tile : kGradientTiles) {
-    if (gradient_shared_bytes(problem, tile, pair_values) <= static_cast<std::size_t>(device.shared_bytes_per_block))
-      return tile;
+    if (gradient_shared_bytes(problem, tile) <= static_cast<std::size_t>(device.shared_bytes_per_block)) return tile;
   }
   return kGradientTiles[1];
 }
 
 }  // namespace
+
+std::string oracle_score(const AttentionProblem& problem) { return problem.softcap != 0 ? "softcap" : "plain"; }
+
+std::string oracle_score_formula(const AttentionProblem& problem) {
+  return problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j";
+}
+
+void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
+  fields->push_back(Scalar::softmax_scale);
+  if (problem.softcap != 0) fields->push_back(Scalar::softcap);
+}
 
 KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
                                  const TemplateSet& templates, KernelTarget target) {
@@ -86,16 +97,17 @@ KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSp
 std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
                                                       const TemplateSet& templates, KernelTarget target) {
   validate(problem);
-  const auto launch = [&](const char* name, const char* gradients, TileRows rows, int pair_values,
-                          const Arguments& more) {
-    const int tile = gradient_tile(problem, device, pair_values);
-    const std::size_t shared_bytes = gradient_shared_bytes(problem, tile, pair_values);
+  const auto launch = [&](const char* name, const char* gradients, TileRows rows, const Arguments& more) {
+    const int tile = gradient_tile(problem, device);
+    const std::size_t shared_bytes = gradient_shared_bytes(problem, tile);
     TemplateBindings bindings;
     AttentionProblem of_class = problem;
     of_class.alignment = 16;  // which it does not ask for
     const std::string kernel_class = fmt::format("{} of the reference of {}", gradients, kernel_class_words(of_class));
     bindings.set("dtype", dtype_name(problem.dtype));
     bindings.set("mask", std::string(to_string(problem.mask)));
+    bindings.set("score", oracle_score(problem));
+    if (rows == TileRows::queries) bindings.set("score_formula", oracle_score_formula(problem));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);
     bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
@@ -106,7 +118,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
            {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kPartials}, kUnitRoundoff, kSmallestStep,
             Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv});
     append_mask(&arguments, problem);
-    arguments.push_back(Scalar::softmax_scale);
+    append_oracle_score(&arguments, problem);
     arguments.insert(arguments.end(), more.begin(), more.end());
     KernelLaunch made = oracle_launch(name, kernel_class, std::move(arguments), shared_bytes, std::move(bindings),
                                       device, templates, target);
@@ -114,10 +126,10 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     made.rows_per_tile = tile;
     return made;
   };
-  return {launch("reference_backward_queries", "dQ", TileRows::queries, 3,
+  return {launch("reference_backward_queries", "dQ", TileRows::queries,
                  {Pointer{Operand::d_lse}, Workspace{kOFp64}, Workspace{kWeightFp64}, Workspace{kDqFp64},
                   Scalar::query_tiles}),
-          launch("reference_backward_keys", "dK and dV", TileRows::keys, 4,
+          launch("reference_backward_keys", "dK and dV", TileRows::keys,
                  {Workspace{kDkFp64}, Workspace{kDvFp64}, Scalar::key_tiles})};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "generator/device/device_spec.h"
@@ -22,6 +23,12 @@ inline constexpr Given kUnitRoundoff{"unit_roundoff", "double"}, kSmallestStep{"
 /// How many random elements there are; their copies lie copy_stride elements apart.
 inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", "i64"},
     kCopyStride{"copy_stride", "i64"}, kSeed{"seed", "u64"};
+
+/// What becomes of a product q·k in the reference's kernels: the partial templates/oracle/score_*, the formula, and
+/// what it is computed with.
+std::string oracle_score(const AttentionProblem& problem);
+std::string oracle_score_formula(const AttentionProblem& problem);
+void append_oracle_score(Arguments* fields, const AttentionProblem& problem);
 
 /// CTAs of the kernels below at most: each leaves one partial result.
 constexpr int kMaxOracleCtas = 1024;

@@ -37,6 +37,20 @@ void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings
   bindings->set("score_unit", problem.softcap != 0 ? "softcap" : "softmax_scale");
 }
 
+void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("unit", problem.softcap != 0 ? "softcap" : "scale");
+}
+
+void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_unit(problem, bindings);
+  bindings->conditions["capped"] = problem.softcap != 0;
+}
+
+void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_score_words(problem, bindings);
+  bindings->conditions["score_slope"] = problem.softcap != 0;
+}
+
 void bind_key_blocks(bool of_part, TemplateBindings* bindings) {
   bindings->set("first_blocks", of_part ? "of_part" : "fixed");
 }

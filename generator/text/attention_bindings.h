@@ -24,6 +24,15 @@ void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings)
 /// The argument that LSE is counted in.
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// What softmax takes the exponentials of a changed score times, in words: the scale or the softcap.
+void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_unit(), and whether a kernel's description is to say what changes its scores.
+void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_score_words(), and what a kernel of gradients makes of a score's change: whether dS is P times its derivative.
+void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings);
+
 /// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part.
 void bind_key_blocks(bool of_part, TemplateBindings* bindings);
 

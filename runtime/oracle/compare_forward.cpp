@@ -144,7 +144,7 @@ OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double
   require_size(lse.size(), reference.size(), "lse");
   const auto compared = [&](std::int64_t row) {
     const double ref = reference[static_cast<std::size_t>(row)];
-    return ComparedElement{lse[static_cast<std::size_t>(row)], ref, lse_bound(ref)};
+    return ComparedElement{lse[static_cast<std::size_t>(row)], ref, lse_bound(problem, ref)};
   };
   ErrorSummary summary;
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(lse.size()); ++row) {

@@ -40,10 +40,19 @@ inline OutputBounds gradient_bounds_of(DataType dtype) {
 /// Of O, whatever the number of rows.
 inline double relative_bound_of_few_rows(DataType dtype) { return 1.1 * bounds_of(dtype).unit_roundoff; }
 
+/// What the kernels' tanh.approx loses of a tanh: PTX promises 2^-11, the test of the primitive holds cards to this.
+inline constexpr double kTanhError = 0x1p-16;
+
+/// With a softcap a score may be wrong by so much of it, and P likewise: as if P had been rounded more coarsely.
+inline void add_tanh_error(const AttentionProblem& problem, OutputBounds* bounds) {
+  bounds->unit_roundoff += kTanhError * problem.softcap / 2;
+}
+
 /// Of O of a problem.
 inline OutputBounds forward_bounds(const AttentionProblem& problem) {
   constexpr std::int64_t kRowsOfAnAverage = 256;
   OutputBounds bounds = bounds_of(problem.dtype);
+  add_tanh_error(problem, &bounds);
   if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage)
     bounds.relative = relative_bound_of_few_rows(problem.dtype);
   return bounds;
@@ -53,16 +62,21 @@ inline OutputBounds forward_bounds(const AttentionProblem& problem) {
 inline OutputBounds backward_bounds(const AttentionProblem& problem) {
   constexpr double kPairsOfAnAverage = 256;
   OutputBounds bounds = gradient_bounds_of(problem.dtype);
+  add_tanh_error(problem, &bounds);
   const double pairs =
       static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(count_attended_pairs(problem));
   if (pairs < kPairsOfAnAverage) bounds.relative = 0;
   return bounds;
 }
 
-/// Of the error of an LSE.
-inline double lse_bound(double reference) {
+/// Of the error of an LSE. With a softcap that of its tanh counts, of scores as large as the sum of their exponentials
+/// leaves room for.
+inline double lse_bound(const AttentionProblem& problem, double reference) {
   constexpr double kAbsolute = 1e-5, kRelative = 1e-6;
-  return std::isfinite(reference) ? kAbsolute + kRelative * std::abs(reference) : kAbsolute;
+  if (!std::isfinite(reference)) return kAbsolute;
+  const double size = std::abs(reference);
+  const double largest_score = std::min<double>(problem.softcap, size + std::log(static_cast<double>(problem.seq_kv)));
+  return kAbsolute + kRelative * size + kTanhError * largest_score;
 }
 
 }  // namespace attune

@@ -10,6 +10,7 @@
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/error_summary.h"
+#include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
 #include "runtime/oracle/unpacked.h"
@@ -84,8 +85,9 @@ class Backward {
 
  private:
   struct Pair {
-    double p, ds;
-    double lost;  // of ds, where P or dS is so small that the dtype holds few of its bits
+    double p, slope;  // slope: P times the derivative of the score
+    double ds;
+    double lost;  // of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap
   };
 
   // Of a query (of all heads) and a key (of all heads) that it attends to.
@@ -97,13 +99,19 @@ class Backward {
       score += q[d] * k[d];
       dp += d_o[d] * v[d];
     }
-    const double p = std::exp(problem_.softmax_scale * score - forward_.lse[query]);
-    const double difference = dp - delta_[query];
-    return {p, p * difference, step_ * (1 + std::abs(difference))};
+    const double scaled = problem_.softmax_scale * score, cap = problem_.softcap;
+    if (cap == 0) {
+      const double p = std::exp(scaled - forward_.lse[query]), difference = dp - delta_[query];
+      return {p, p, p * difference, step_ * (1 + std::abs(difference))};
+    }
+    const double cosine = std::cosh(scaled / cap), derivative = 1 / (cosine * cosine);
+    const double p = std::exp(cap * std::tanh(scaled / cap) - forward_.lse[query]), difference = dp - delta_[query];
+    return {p, p * derivative, p * derivative * difference,
+            step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference)};
   }
 
   double weight_of(const Pair& pair, std::int64_t query) const {
-    return std::abs(pair.ds) + pair.lost / unit_ + pair.p * delta_error_[query] / 2;
+    return std::abs(pair.ds) + pair.lost / unit_ + pair.slope * delta_error_[query] / 2;
   }
 
   void over_queries() {
@@ -128,7 +136,7 @@ class Backward {
           const Pair at_key = pair(query, first_key + j);
           add_scaled(value, scale * at_key.ds, k, columns_);
           add_scaled_abs(weight, scale * weight_of(at_key, query), k, columns_);
-          add_scaled(mean.data(), at_key.p, k, columns_);
+          add_scaled(mean.data(), at_key.slope, k, columns_);
           add_scaled_squares(squares.data(), at_key.p * at_key.p, &v_[(first_key + j) * columns_], columns_);
           double k_squares = 0;
           add_squares(k, &k_squares);
@@ -170,7 +178,7 @@ class Backward {
           add_squares(q, &q_squares);
           add_squares(d_o, &d_o_squares);
           noise_k[task] += scale * scale * q_squares *
-                           (at_query.p * at_query.p * delta_noise_[query] + at_query.lost * at_query.lost);
+                           (at_query.slope * at_query.slope * delta_noise_[query] + at_query.lost * at_query.lost);
           noise_v[task] += d_o_squares * step_ * step_;
         }
       }

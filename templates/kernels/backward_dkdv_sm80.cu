@@ -5,8 +5,12 @@
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
 //     ${query_gradient_formula}
-//   ${key_gradient_formula},   c = scale·log2(e)
+//   ${key_gradient_formula},   c = ${unit}·log2(e)
 //
+//% if capped
+// Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
+//
+//% end
 // A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
 //
@@ -121,7 +125,26 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
+// query, in what follows, is the warp's first one in the block.
+//% if score_slope
+// Turns Sᵀ in `p` into Pᵀ, and dPᵀ in `ds` into dSᵀ: at once, since both come from the changed score.
+__device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
+                                                               i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float &probability = p[i / 4][n][i % 4], &gradient = ds[i / 4][n][i % 4];
+      const float changed = probability;
+      probability = two[i % 2].probability(changed, args.softmax_scale_log2);
+      gradient = score.slope(probability, changed) * (gradient - two[i % 2].delta);
+    }
+  }
+}
+//% else
+// Turns Sᵀ into Pᵀ.
 __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -134,6 +157,21 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
     }
   }
 }
+
+// Turns dPᵀ into dSᵀ.
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& gradient = ds[i / 4][n][i % 4];
+      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
+    }
+  }
+}
+//% end
 
 // Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
@@ -152,21 +190,9 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
-// Turns dPᵀ into dSᵀ.
-__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
-#pragma unroll
-  for (i32 n = 0; n < kKeyTiles; ++n) {
-    QueryStatistics two[2];
-    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
-#pragma unroll
-    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
-      float& gradient = ds[i / 4][n][i % 4];
-      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
-    }
-  }
-}
-
+//% if !score_slope
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
+//% end
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
@@ -175,11 +201,19 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   score.modify(acc_p);
+//% if score_slope
+  gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
+  exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage);
+  if (masked) {
+    mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
+    mask_probabilities(acc_ds, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
+  }
+//% else
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  score.differentiate(acc_ds);
+//% end
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }

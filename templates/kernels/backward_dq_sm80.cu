@@ -3,8 +3,12 @@
 //   for each block of keys:   S = Q Kᵀ           P = exp2(c S - LSE·log2(e)), masked
 //                             dP = dO Vᵀ         dS = P ∘ (dP - delta)
 //                             dQ = dQ + dS K
-//   dQ = scale·dQ,   c = scale·log2(e)
+//   dQ = scale·dQ,   c = ${unit}·log2(e)
 //
+//% if capped
+// Scores are capped: S = tanh(scale / softcap·Q Kᵀ), dS = P ∘ (1 - S²) ∘ (dP - delta).
+//
+//% end
 // Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
 //
 // shared memory, bytes:
@@ -71,10 +75,10 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
+// Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
-                                              const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -83,7 +87,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-        const float p = queries[half].probability(s[0][n][2 * half + e], args.softmax_scale_log2);
+        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -100,8 +104,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, args, sequence, queries, first_row, block);
-  score.differentiate(acc_ds);
+  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block);
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }

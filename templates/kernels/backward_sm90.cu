@@ -4,8 +4,12 @@
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
 //     dPᵀ = V dOᵀ      dSᵀ = Pᵀ ∘ (dPᵀ - delta)                  dK = dK + dSᵀ Q
 //     ${dq_formula}, in fp32, to be scaled by ${dq_converter}
-//   ${key_gradient_formula},   c = scale·log2(e)
+//   ${key_gradient_formula},   c = ${unit}·log2(e)
 //
+//% if capped
+// Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
+//
+//% end
 // Warpgroup 0 ${first_warpgroup_work}, one Q and LSE, one dO and delta. ${softmax_warpgroups}
 // All blocks of a tile are walked in step: dS of a block goes to ${ds_readers} through shared memory${dq_way}.
 //% if clustered

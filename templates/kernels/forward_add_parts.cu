@@ -1,7 +1,7 @@
 // Adds up what the args.key_parts parts of the keys gave each row of queries, one after the other: O_i and the sum l_i of the exponentials of the scores,
 // both beside the maximum m_i of these.
 //
-//   m' = max(m, m_i)    O = O·exp2(c m - c m') + O_i·exp2(c m_i - c m')    l = l·exp2(c m - c m') + l_i·exp2(c m_i - c m'),   c = scale·log2(e)
+//   m' = max(m, m_i)    O = O·exp2(c m - c m') + O_i·exp2(c m_i - c m')    l = l·exp2(c m - c m') + l_i·exp2(c m_i - c m'),   c = ${unit}·log2(e)
 //   O = O / l,   LSE = scale·m + ln l
 //
 // That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.

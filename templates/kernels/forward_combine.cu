@@ -1,6 +1,6 @@
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
-//   m = max m_i    w_i = l_i exp2(c (m_i - m))    O = Σ (w_i / Σ w) O_i    LSE = scale·m + ln Σ w,   c = scale·log2(e)
+//   m = max m_i    w_i = l_i exp2(c (m_i - m))    O = Σ (w_i / Σ w) O_i    LSE = ${unit}·m + ln Σ w,   c = ${unit}·log2(e)
 //
 // A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
 // sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the

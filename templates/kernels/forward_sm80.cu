@@ -3,7 +3,11 @@
 //   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
 //                             P = exp2(c S - c m')      l = l·exp2(c m - c m') + rowsum P
 //                             O = O·exp2(c m - c m') + P V
-//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//   O = O / l,   LSE = ${unit}·m + ln l,   c = ${unit}·log2(e)
+//% if capped
+//
+// Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
+//% end
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //% if packed

@@ -1,7 +1,7 @@
 // In double precision, for a tile of keys of one key/value head, after the kernel of the queries, which left delta, error and noise of each.
-// With its p, ds, w, u, g and h:
+// With its p, s, ds, w, u, g and h:
 //
-//   dK = scale Σ_i ds q      weight of dK = scale Σ_i w |q|            partial = scale² Σ_i |q|² (p² noise + g²)
+//   dK = scale Σ_i ds q      weight of dK = scale Σ_i w |q|            partial = scale² Σ_i |q|² ((p s)² noise + g²)
 //   dV = Σ_i p dO            weight of dV = Σ_i (p + h/u) |dO|         partial = h² Σ_i |dO|²
 //
 // i: the queries that attend to the key, of all query heads that share it.
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
           values[1] = pair.weight;
           values[2] = pair.p;
           values[3] = pair.p + step / args.unit_roundoff;
-          dk_noise += scale * scale * pair.q_squares * (pair.p * pair.p * row.delta_noise + pair.lost * pair.lost);
+          dk_noise += scale * scale * pair.q_squares * (pair.slope * pair.slope * row.delta_noise + pair.lost * pair.lost);
           dv_noise += pair.d_o_squares * step * step;
         }
 #pragma unroll

@@ -2,13 +2,15 @@
 // roundoff of ${dtype}, h half of its smallest number:
 //
 //   delta = Σ dO o - dLSE           error = Σ |dO| (2 weight + |o| + h/u)       noise = u² Σ dO² (o² + Σ_j p² v²)
-//   p = exp(scale q·k - LSE)        ds = p (dO·v - delta)                       w = |ds| + g/u + p error / 2,   g = h (1 + |dO·v - delta|)
+//   x = ${score_formula}      s = the derivative of x by scale q·k_j      e: what kernels lose of 1 - s
+//   p = exp(x - LSE)        ds = p s (dO·v - delta)                     w = |ds| + g/u + p s error / 2
+//   g = h (1 + |dO·v - delta|) + e (1 - s) p |dO·v - delta|
 //   dQ = scale Σ_j ds k             weight of dQ = scale Σ_j w |k|
-//   partial = scale² (noise |Σ_j p k|² + Σ_j g² |k|²)
+//   partial = scale² (noise |Σ_j p s k|² + Σ_j g² |k|²)
 //
 // delta, error and noise of each query are left for the kernel of the keys.
 //
-// shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
+// shared memory:   q, dO, k, v [kTile][kHeadDim + 1] each   ds, w, p, p s [kTile][kTile] each     doubles, ${shared_bytes} bytes in all
 
 //% include primitives/mma_sync
 
@@ -20,7 +22,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads}, kTile = ${rows_per_tile};
-constexpr i32 kPairValues = 3;  // ds, w, p
+constexpr i32 kPairValues = 4;  // ds, w, p, p s
 //% include oracle/backward_pairs
 
 struct QueryTile {
@@ -92,6 +94,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         values[0] = pair.ds;
         values[1] = pair.weight;
         values[2] = pair.p;
+        values[3] = pair.slope;
         lost_squares += pair.k_squares * pair.lost * pair.lost;
       }
 #pragma unroll
@@ -107,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         const double p = ld_shared_f64(pair_at(shared, 2, i, j));
         value[r] = fma_rn_f64(ld_shared_f64(pair_at(shared, 0, i, j)), k, value[r]);
         weight[r] = fma_rn_f64(ld_shared_f64(pair_at(shared, 1, i, j)), absolute(k), weight[r]);
-        mean[r] = fma_rn_f64(p, k, mean[r]);
+        mean[r] = fma_rn_f64(ld_shared_f64(pair_at(shared, 3, i, j)), k, mean[r]);
         squares[r] = fma_rn_f64(p * v, p * v, squares[r]);
       }
     }

@@ -1,5 +1,8 @@
 // Two warpgroups share the same 64 keys: the first computes S, P and dV, the second dP, dS and dK. P goes from one to the other through shared
 // memory, where each thread of the second reads what its like of the first has written: both hold the same elements.
+//% if score_slope
+// It goes there times the derivative of the scores' change, since the second needs it for dS alone.
+//% end
 //% if p_in_ds
 // P lies in the buffer that dS takes when all of P has been read. So the first warpgroup waits for the buffer, also where a block is passed over, and
 // the second for the first.
@@ -80,12 +83,16 @@ struct ValueGradients {
   ProbabilityPipe pipe;
   ScoreFunction score;
   ScoreFragments s;
+//% if score_slope
+  PackedScores p, sloped;  // sloped: P times the derivative of the scores' change
+//% else
   PackedScores p;
+//% end
   GradientFragments dv;
 
   // Leaves s unset: the first product overwrites it.
   __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
-      : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe) {
+      : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe)${and_score} {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
@@ -98,7 +105,7 @@ struct ValueGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    exponentiate(s, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
+    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -109,7 +116,7 @@ struct ValueGradients {
   // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
-    pipe.put(p, warpgroup.p);
+    pipe.put(${sloped}, warpgroup.p);
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
   }
@@ -128,7 +135,9 @@ struct ValueGradients {
 struct KeyGradients {
   SoftmaxWarpgroup warpgroup;
   ProbabilityPipe pipe;
-  ScoreFunction score;
+//% if !score_slope
+  ScoreFunction score;  // empty and unused: without it ptxas numbers some kernels' registers otherwise, and they count as new ones
+//% end
   ScoreFragments dp;
 //% if dk_first
   PackedScores ds, stored;  // the same: one is dK's operand, the other one is put into shared memory meanwhile
@@ -152,7 +161,6 @@ struct KeyGradients {
     PackedScores p;
     pipe.take(p, warpgroup.p);
     differentiate(dp, p, delta);
-    score.differentiate(dp);
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {

@@ -13,7 +13,7 @@ struct KeyGradients {
 
   // Leaves s and dp unset: the first product overwrites them.
   __device__ __forceinline__ KeyGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup)
-      : args(args), tile(tile), warpgroup(warpgroup)${and_dq} {
+      : args(args), tile(tile), warpgroup(warpgroup)${and_score}${and_dq} {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dk[i] = dv[i] = 0;
   }
@@ -37,12 +37,17 @@ struct KeyGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked${lse_parameter}) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+//% if score_slope
+    warpgroup.wait_ds();
+    exponentiate(s, warpgroup.slopes(), score, args.softmax_scale_log2, ${lse_columns});
+    bar_warp_sync();
+//% else
     exponentiate(s, args.softmax_scale_log2, ${lse_columns});
+//% end
     pack_scores(p, s);
   }
   __device__ __forceinline__ void differentiate_scores(${delta_parameter}) {
-    differentiate(dp, p, ${delta_columns});
-    score.differentiate(dp);
+    differentiate(dp, ${p_of_ds}, ${delta_columns});
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }

@@ -23,6 +23,38 @@ using LseColumns = BlockColumns<${early_lse}, true>;
 using DeltaColumns = BlockColumns<${early_delta}, false>;
 
 //% end
+//% if score_slope
+// Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
+// only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse) {
+#pragma unroll
+  for (i32 k = 0; k < kQuerySteps; ++k) {
+    const Vec4F32 columns = ${lse_of_k};
+//% if slopes_shared
+    u32 words[4];
+//% end
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) {
+      float sloped[2];
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        float& p = s[8 * k + 2 * i + e];
+        const float changed = p;
+        p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(changed, scale_log2, -column_of(columns, 2 * i + e))));
+        sloped[e] = score.slope(p, changed);
+      }
+//% if slopes_shared
+      words[i] = pack_elements(sloped[0], sloped[1]);
+//% else
+      slopes[4 * k + i] = pack_elements(sloped[0], sloped[1]);
+//% end
+    }
+//% if slopes_shared
+    stmatrix_x4_trans(slopes + k * 16 * kPanelBytes, words);
+//% end
+  }
+}
+//% else
 // Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse) {
 #pragma unroll
@@ -32,6 +64,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
   }
 }
+//% end
 
 // Scores in 16 bits.
 __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFragments& scores) {
@@ -41,13 +74,22 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
+//% if slopes_shared
+// P, times the derivative of the scores' change, lies in shared memory from `slopes` on.
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, ${delta_type} delta) {
+//% else
 __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, ${delta_type} delta) {
+//% end
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
     const Vec4F32 columns = ${delta_of_k};
+//% if slopes_shared
+    u32 p[4];
+    ldmatrix_x4_trans(p, slopes + k * 16 * kPanelBytes);
+//% end
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
-      const u32 pair = p[4 * k + i];
+      const u32 pair = p[${pair_of_p}];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
       low = cvt_f32_low_${dtype}(pair) * (low - column_of(columns, 2 * i));
       high = cvt_f32_high_${dtype}(pair) * (high - column_of(columns, 2 * i + 1));
@@ -69,10 +111,13 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-// Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
-__device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
+// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are queries: fragments are transposed.
+__device__ __forceinline__ u32 place_of_scores(u32 tile, i32 key) {
   const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
-  const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+}
+__device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
+  const u32 at = place_of_scores(tile, key);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const u32 words[4] = {ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]};

@@ -48,6 +48,7 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
+  __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
@@ -124,12 +125,21 @@ struct SoftmaxWarpgroup {
 //% end
 //% end
 
+//% if slopes_shared
+  // Pᵀ times the derivative of the scores' change waits where dSᵀ of the block is to lie, each warp's in its own part: registers are short until dPᵀ has
+  // come.
+  __device__ __forceinline__ u32 slopes() const { return place_of_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key_of_warp()); }
+//% end
+//% if !p_in_ds
+  // Until the buffer of the block's dS is free.
+  __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
+//% end
   // Hands dSᵀ of a block to ${ds_readers}${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
 //% if !p_in_ds
-    mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(ds.stage), ds.parity ^ 1);
+    wait_ds();
 //% end
-    put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16), ds_of_block);
+    put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key_of_warp(), ds_of_block);
     fence_proxy_async();
 //% if clustered
     // The panel of these 64 keys goes to the other CTA at once.

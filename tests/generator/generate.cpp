@@ -6,6 +6,7 @@
 #include "generator/config/config_space.h"
 #include "generator/error.h"
 #include "generator/families/family_word.h"
+#include "generator/families/kernel_family.h"
 #include "generator/plan/source_hash.h"
 #include "generator/problem/dispatch_class.h"
 #include "tests/catch.h"
@@ -206,6 +207,17 @@ TEST_CASE("what no kernel serves is told with the reason, and what one serves is
              ContainsSubstring("no kernel serves 'forward bf16 b1 hq1 sq100 d64' on an old one"));
 }
 
+TEST_CASE("a family that does not compute a problem's term refuses it", "[nogpu]") {
+  KernelFamily family = kernel_families().front();
+  const Question question{parse_problem("sq100 d64 softcap30"), find_device("a100")};
+  Reasons reasons;
+  CHECK(serves(family, question, &reasons));
+  family.terms = {};
+  CHECK_FALSE(serves(family, question, &reasons));
+  REQUIRE(reasons.size() == 1);
+  CHECK(reasons.front() == "softcap30: kernels of forward_sm80 do not compute it");
+}
+
 TEST_CASE("whether scores are capped is the source, the cap an argument", "[nogpu]") {
   const char* const config = "sm90 q64 kv64 st2 overlap=within parts=fill";
   const auto plan_at = [&](const char* cap) {
@@ -222,8 +234,11 @@ TEST_CASE("whether scores are capped is the source, the cap an argument", "[nogp
   CHECK(value(two, Scalar::softcap, 1) == 2.0f);
   CHECK(value(two, Scalar::softmax_scale_log2, 0) == 2 * 1.44269504088896340736f);
   CHECK(value(plain, Scalar::softmax_scale_log2, 0) == 0.25f * 1.44269504088896340736f);
-  CHECK_THAT(unsupported(parse_problem("backward sq100 d64 softcap30"), find_device("h200")),
-             ContainsSubstring("softcap30: kernels of backward_sm90 do not compute it"));
+  const KernelPlan gradients = plan_of("backward sq100 d64 scale0.25 softcap2", "sm80 q64 kv64 w4 st2", "a100");
+  for (const std::size_t launch : {1, 2}) {  // of dK and dV, and of dQ
+    CHECK(value(gradients, Scalar::tanh_scale, launch) == 0.125f);
+    CHECK(value(gradients, Scalar::softmax_scale, launch) == 0.25f);
+  }
   for (const char* bad : {"softcap-1", "softcap1e-44", "softcap3e38"})
     CHECK_THAT(unsupported(parse_problem(std::string("sq100 d64 ") + bad), find_device("h200")),
                ContainsSubstring("softcap"));

@@ -92,12 +92,19 @@ constexpr Golden kGoldens[] = {
      "sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk", "h200", 2},
     {"backward_delta_bf16_d128_columns", "backward sq4096 d128", "sm90 q64 kv128 st3 overlap=within dq=atomic", "h200",
      0},
+    {"backward_dkdv_bf16_d64_softcap", "backward sq4096 d64 causal softcap30", "sm80 q64 kv64 w4 st2", "a100", 1},
+    {"backward_dq_bf16_d64_softcap", "backward sq4096 d64 causal softcap30", "sm80 q64 kv64 w4 st2", "a100", 2},
+    {"backward_sm90_bf16_d128_softcap", "backward sq4096 d128 causal softcap30",
+     "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
+    {"backward_sm90_bf16_d256_softcap", "backward sq4096 d256 softcap30",
+     "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first", "h200", 1},
     {"ladder_scores_bf16_d64_causal", "sq1000 d64 causal", nullptr, "a100", 0, "standard"},
     {"ladder_softmax_safe", "sq1000 d64", nullptr, "a100", 1, "standard"},
     {"ladder_softmax_online", "sq1000 d64", nullptr, "a100", 1, "online"},
     {"ladder_values_fp16_d72_unaligned", "fp16 sq1000 d72 align2", nullptr, "rtx4090", 2, "standard"},
     {"ladder_fa1_bf16_d128_causal", "sq1000 d128 causal", nullptr, "h200", 0, "fa1"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
+    {"reference_fp16_d40_softcap", "fp16 sq100 d40 causal softcap30", nullptr, "a100"},
 };
 
 std::filesystem::path folder() { return attune::testing::source_folder() / "tests" / "golden"; }

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source d381ae41ee14ff4a
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source f7cbf763a5cbccb6
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_d3c7add90071fe76 {
+namespace attune_074249ed54a9ff68 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -103,6 +103,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
@@ -382,7 +383,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 
 // Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
@@ -695,7 +697,8 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// Turns Sᵀ into Pᵀ. query is the warp's first one in the block.
+// query, in what follows, is the warp's first one in the block.
+// Turns Sᵀ into Pᵀ.
 __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -705,6 +708,20 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
     for (i32 i = 0; i < 4 * kRowTiles; ++i) {
       float& probability = p[i / 4][n][i % 4];
       probability = two[i % 2].probability(probability, args.softmax_scale_log2);
+    }
+  }
+}
+
+// Turns dPᵀ into dSᵀ.
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+#pragma unroll
+  for (i32 n = 0; n < kKeyTiles; ++n) {
+    QueryStatistics two[2];
+    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
+#pragma unroll
+    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
+      float& gradient = ds[i / 4][n][i % 4];
+      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
     }
   }
 }
@@ -726,20 +743,6 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
-// Turns dPᵀ into dSᵀ.
-__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
-#pragma unroll
-  for (i32 n = 0; n < kKeyTiles; ++n) {
-    QueryStatistics two[2];
-    load_statistics(two, shared, stage, query + 8 * n + static_cast<i32>(lane_index() % 4 * 2));
-#pragma unroll
-    for (i32 i = 0; i < 4 * kRowTiles; ++i) {
-      float& gradient = ds[i / 4][n][i % 4];
-      gradient = p[i / 4][n][i % 4] * (gradient - two[i % 2].delta);
-    }
-  }
-}
-
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
                                            const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
@@ -753,7 +756,6 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  score.differentiate(acc_ds);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
@@ -838,4 +840,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d3c7add90071fe76
+}  // namespace attune_074249ed54a9ff68

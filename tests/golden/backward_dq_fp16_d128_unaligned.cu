@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 93988acd115a73b3
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 6eb025d8136cc101
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_f89b7c90112ceed0 {
+namespace attune_a13ea22c1c941796 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -85,6 +85,7 @@ __device__ __forceinline__ void cp_async_wait_group() {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
@@ -349,7 +350,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 
 // Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
@@ -547,10 +549,10 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// Turns dP in `ds` into dS = P ∘ (dP - delta). first_row is the warp's first query in the sequence.
+// Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const Arguments& args, const Sequence& sequence,
-                                              const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -559,7 +561,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-        const float p = queries[half].probability(s[0][n][2 * half + e], args.softmax_scale_log2);
+        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -576,8 +578,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, args, sequence, queries, first_row, block);
-  score.differentiate(acc_ds);
+  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block);
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -627,4 +628,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f89b7c90112ceed0
+}  // namespace attune_a13ea22c1c941796

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 76c50bf75d95f1ff
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source aeb6f66d146b2738
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -22,7 +22,7 @@
 //   198144  barriers
 //   198288  end
 
-namespace attune_484bc8ef1a869e91 {
+namespace attune_90d48d385897b62c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -95,6 +95,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
@@ -519,7 +520,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
@@ -874,10 +876,13 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-// Puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, into a tile of dS, whose rows are queries: fragments are transposed.
-__device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
+// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are queries: fragments are transposed.
+__device__ __forceinline__ u32 place_of_scores(u32 tile, i32 key) {
   const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
-  const u32 at = swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+}
+__device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
+  const u32 at = place_of_scores(tile, key);
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const u32 words[4] = {ds[4 * k], ds[4 * k + 1], ds[4 * k + 2], ds[4 * k + 3]};
@@ -955,6 +960,7 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
+  __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
@@ -998,10 +1004,12 @@ struct SoftmaxWarpgroup {
   }
 
 
+  // Until the buffer of the block's dS is free.
+  __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
   // Hands dSᵀ of a block to warpgroup 0.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {
-    mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1);
-    put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16), ds_of_block);
+    wait_ds();
+    put_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key_of_warp(), ds_of_block);
     fence_proxy_async();
     bar_warp_sync();
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_full(ds.stage));
@@ -1071,7 +1079,6 @@ struct KeyGradients {
   }
   __device__ __forceinline__ void differentiate_scores() {
     differentiate(dp, p, warpgroup.delta());
-    score.differentiate(dp);
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
@@ -1177,4 +1184,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_484bc8ef1a869e91
+}  // namespace attune_90d48d385897b62c

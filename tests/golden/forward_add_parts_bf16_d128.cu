@@ -60,6 +60,7 @@ __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 byt
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 6ed26e43d09ae271
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source cef38ab8a65120bd
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    81920  V  [1][32][256]
 //    98304  end
 
-namespace attune_7ecbfac35bf5fcc8 {
+namespace attune_5239b9cb844a1e97 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -86,6 +86,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -339,7 +340,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
@@ -751,4 +753,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7ecbfac35bf5fcc8
+}  // namespace attune_5239b9cb844a1e97

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal invariant sm80 q64 kv64 w4 st2 · source 326bd892e7fc72fe
+// attune forward bf16 d64 causal invariant sm80 q64 kv64 w4 st2 · source b89778705369b4c9
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_f49152177945ac8a {
+namespace attune_3c80b846de73321d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -101,6 +101,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -361,7 +362,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
@@ -866,4 +868,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f49152177945ac8a
+}  // namespace attune_3c80b846de73321d

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 8b8f787d404a3ed0
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 58834d8b338f34a6
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_b3dcb6e1b8712f24 {
+namespace attune_e550c7478fa7be2c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -88,6 +88,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -373,7 +374,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
@@ -792,4 +794,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b3dcb6e1b8712f24
+}  // namespace attune_e550c7478fa7be2c

@@ -1,11 +1,13 @@
-// attune forward bf16 d64 causal softcap sm80 q128 kv64 w4 st2 · source 6ec25e09322054e6
+// attune forward bf16 d64 causal softcap sm80 q128 kv64 w4 st2 · source 478065b0465ca3f0
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
 //                             P = exp2(c S - c m')      l = l·exp2(c m - c m') + rowsum P
 //                             O = O·exp2(c m - c m') + P V
-//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//   O = O / l,   LSE = softcap·m + ln l,   c = softcap·log2(e)
+//
+// Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //
@@ -15,7 +17,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_fb9b95b1a80754cf {
+namespace attune_223d1a2525a2cd9e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -86,6 +88,12 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
+__device__ __forceinline__ float fma_rn_sat_f32(float a, float b, float c) {
+  float r;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+  return r;
+}
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -358,6 +366,8 @@ struct ScoreFunction {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
   }
+  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
+  __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
 };
 // The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
@@ -784,4 +794,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_fb9b95b1a80754cf
+}  // namespace attune_223d1a2525a2cd9e

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 23c88bd0cfa5f277
+// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 43bfa677900e367f
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_e146275e1fbbc371 {
+namespace attune_d0cc366d0f63d5d6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -99,6 +99,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -432,7 +433,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
@@ -1157,4 +1159,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e146275e1fbbc371
+}  // namespace attune_d0cc366d0f63d5d6

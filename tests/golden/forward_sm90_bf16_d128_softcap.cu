@@ -1,11 +1,13 @@
-// attune forward bf16 d128 causal softcap sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent · source 8ca30ff96879721c
+// attune forward bf16 d128 causal softcap sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent · source bfa97b4fc2567ba0
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
 //   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
-//   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
+//   O = O / l,   LSE = softcap·m + ln l,   c = softcap·log2(e)
+//
+// Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
@@ -17,7 +19,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_daff772819f1de36 {
+namespace attune_f8ec625db6add3ac {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -84,6 +86,12 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
+__device__ __forceinline__ float fma_rn_sat_f32(float a, float b, float c) {
+  float r;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+  return r;
+}
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -428,6 +436,8 @@ struct ScoreFunction {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
   }
+  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
+  __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
 };
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
@@ -1084,4 +1094,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_daff772819f1de36
+}  // namespace attune_f8ec625db6add3ac

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source c2b34be223a2dfb8
+// attune forward bf16 d128 window sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent · source e5bb2e9870b8c15f
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   131072  barriers, numbers of tiles
 //   131176  end
 
-namespace attune_59cf043da72d48ed {
+namespace attune_a75d0d5adfb4e46e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -84,6 +84,7 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 
@@ -466,7 +467,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
@@ -1161,4 +1163,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_59cf043da72d48ed
+}  // namespace attune_a75d0d5adfb4e46e

@@ -1,4 +1,4 @@
-// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 34527e152df8bde0
+// attune standard forward bf16 d64 causal sm80 q64 kv64 w4 st1 · source 57f5f7d39f840be2
 //
 // The scores of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), into device memory:
 //
@@ -9,7 +9,7 @@
 //     8192  K  [2][64][64]
 //    24576  end
 
-namespace attune_d6f1dea72eb1420a {
+namespace attune_cb3fc218a17ba844 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -241,7 +241,8 @@ struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
   __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
-  __device__ __forceinline__ void differentiate(ScoreFragments& /*gradients*/) const {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
@@ -396,4 +397,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_scores(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d6f1dea72eb1420a
+}  // namespace attune_cb3fc218a17ba844

@@ -44,6 +44,7 @@ __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {

@@ -43,6 +43,7 @@ enum Factor {
   kHeadsKv,
   kBatch,
   kMask,
+  kSoftcap,
   kLayout,
   kPlacement,
   kLse,
@@ -84,6 +85,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .head_dim = kHeadDims[row[kHeadDim]],
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .bhsd = row[kLayout] == 1,
+                             .softcap = row[kSoftcap],
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -122,6 +124,7 @@ void check_pairwise(Devices& devices, const TablePart& part) {
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
+  sizes[kSoftcap] = std::size(kSoftcaps);
   sizes[kGroup] = std::size(kGroups);
   sizes[kBlockQFactor] = std::size(kBlockQ);
   sizes[kBlockKvFactor] = std::size(kBlockKv);

@@ -45,6 +45,7 @@ enum Factor {
   kHeadsKv,
   kBatch,
   kMask,
+  kSoftcap,
   kAlignment,
   kLayout,
   kPlacement,
@@ -74,6 +75,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
+                             .softcap = row[kSoftcap],
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -110,6 +112,7 @@ void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
   sizes[kHeadDim] = std::size(kHeadDims);
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
+  sizes[kSoftcap] = std::size(kSoftcaps);
   sizes[kGroup] = std::size(kGroups);
   sizes[kDq] = std::size(kWaysToDq);
   sizes[kPlacement] = 3;

@@ -35,6 +35,7 @@ enum Factor {
   kHeadsKv,
   kBatch,
   kMask,
+  kSoftcap,
   kAlignment,
   kLayout,
   kPlacement,
@@ -68,6 +69,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kGroup] = std::size(kGroups);
   sizes[kMask] = kMaskChoices;
+  sizes[kSoftcap] = std::size(kSoftcaps);
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
@@ -101,6 +103,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
+                             .softcap = row[kSoftcap],
                              .placement = test.placement});
   test.with_lse = row[kLse] == 0;
   if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
@@ -152,6 +155,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.seq_kv = choice.seq_kv;
   problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
+  problem.softcap = kSoftcaps[choice.softcap];
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;
   switch (choice.mask) {
     case MaskChoice::none:

@@ -13,6 +13,9 @@ namespace attune::tests {
 enum class MaskChoice { none, bottom_right, top_left, below, window, window_causal, window_narrow };
 inline constexpr int kMaskChoices = 7, kMaskChoicesOfLadder = 4;  ///< the ladder serves no window
 
+/// None, one that many scores reach, and one that hardly any does.
+inline constexpr float kSoftcaps[] = {0, 1, 30};
+
 /// What the tables of all kernels vary of a problem.
 struct ProblemChoice {
   bool fp16 = false;
@@ -20,12 +23,13 @@ struct ProblemChoice {
   int head_dim = 8;
   MaskChoice mask = MaskChoice::none;
   bool unaligned = false, bhsd = false;
+  int softcap = 0;                          ///< of kSoftcaps
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };
 AttentionProblem problem_of(const ProblemChoice& choice);
 
-/// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, dtypes, layouts,
-/// placements, alignments; tiles, warps, stages and every switch of the config, as far as the family has them.
+/// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, dtypes,
+/// layouts, placements, alignments; tiles, warps, stages and every switch of the config, as far as the family has them.
 struct CaseTable {
   std::vector<ForwardCase> cases;
   std::vector<std::string> impossible;  ///< pairs that no case shows

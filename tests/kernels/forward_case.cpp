@@ -279,7 +279,8 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           }
           const double scaled = problem.softmax_scale * dot, cap = problem.softcap;
           scores[j] = cap == 0 ? scaled : cap * std::tanh(scaled / cap);
-          // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being 2^-23.
+          // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being
+          // 2^-23.
           sizes[j] = std::fabs(problem.softmax_scale) * size + (cap == 0 ? 0 : 0x1p7 * std::fabs(scores[j]));
           largest = std::max(largest, scores[j]);
           visible.push_back(j);

@@ -45,14 +45,18 @@ struct Shape {
         group(static_cast<std::size_t>(problem.heads_q / problem.heads_kv)) {}
 };
 
-// P of one query, rounded: 0 for the keys that it does not see.
+// P of one query, rounded: 0 for the keys that it does not see. slopes: derivatives of the scores, by the scaled ones.
 void probabilities(const AttentionProblem& problem, const Shape& shape, std::size_t query, const float* q,
-                   const float* k, bool rounds_scores, Floats* p) {
+                   const float* k, bool rounds_scores, Floats* p, Floats* slopes = nullptr) {
   float largest = -HUGE_VALF, sum = 0;
   for (std::size_t j = 0; j < shape.keys; ++j) {
     const bool seen = attends(problem, static_cast<std::int64_t>(query), static_cast<std::int64_t>(j));
     (*p)[j] = seen ? problem.softmax_scale * dot(q, k + j * shape.dim, shape.dim) : -HUGE_VALF;
-    if (seen && problem.softcap != 0) (*p)[j] = problem.softcap * std::tanh((*p)[j] / problem.softcap);
+    if (seen && problem.softcap != 0) {
+      const float capped = std::tanh((*p)[j] / problem.softcap);
+      (*p)[j] = problem.softcap * capped;
+      if (slopes != nullptr) (*slopes)[j] = 1 - capped * capped;
+    }
     if (rounds_scores && seen) (*p)[j] = rounded(problem.dtype, (*p)[j]);
     largest = std::max(largest, (*p)[j]);
   }
@@ -88,11 +92,11 @@ PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs
   Floats d_q(q.size()), d_k(k.size()), d_v(v.size());
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_kv), [&](std::size_t head_kv) {
     const std::size_t first = head_kv * shape.keys * shape.dim;
-    Floats p(shape.keys), d_p(shape.keys), o(shape.dim);
+    Floats p(shape.keys), slopes(shape.keys, 1), d_p(shape.keys), o(shape.dim);
     for (std::size_t head = head_kv * shape.group; head < (head_kv + 1) * shape.group; ++head) {
       for (std::size_t i = 0; i < shape.queries; ++i) {
         const std::size_t at = (head * shape.queries + i) * shape.dim;
-        probabilities(problem, shape, i, &q[at], &k[first], true, &p);
+        probabilities(problem, shape, i, &q[at], &k[first], true, &p, &slopes);
         float delta = 0;
         std::fill(o.begin(), o.end(), 0.0f);
         for (std::size_t j = 0; j < shape.keys; ++j) {
@@ -108,7 +112,7 @@ PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs
         }
         for (std::size_t j = 0; j < shape.keys; ++j) {
           if (p[j] == 0) continue;
-          const float d_s = problem.softmax_scale * rounded(problem.dtype, p[j] * (d_p[j] - delta));
+          const float d_s = problem.softmax_scale * rounded(problem.dtype, slopes[j] * p[j] * (d_p[j] - delta));
           const std::size_t key = first + j * shape.dim;
           add(&d_q[at], d_s, &k[key], shape.dim);
           add(&d_k[key], d_s, &q[at], shape.dim);

@@ -192,6 +192,15 @@ void add_math(std::vector<PrimitiveCase>& cases) {
         "fma_rn_f32",
         "out_f32(args, i, fma_rn_f32(in_f32(args, 3 * i), in_f32(args, 3 * i + 1), in_f32(args, 3 * i + 2)));", in, 512,
         exactly(expected)));
+    expected.clear();
+    for (std::size_t i = 0; i < in.size(); i += 3)
+      expected.push_back(std::clamp(std::fmaf(in[i], in[i + 1], in[i + 2]), 0.0f, 1.0f));
+    in.insert(in.end(), {-kInfinity, kInfinity, 1, kInfinity, kInfinity, 0, kNaN, 1, 0});
+    expected.insert(expected.end(), {0, 1, 0});
+    cases.push_back(elementwise<float, float>(
+        "fma_rn_sat_f32",
+        "out_f32(args, i, fma_rn_sat_f32(in_f32(args, 3 * i), in_f32(args, 3 * i + 1), in_f32(args, 3 * i + 2)));", in,
+        515, exactly(expected)));
     std::vector<double> in64, expected64;
     for (int i = 0; i < 128; ++i) {
       const double a = normal(random) / 3.0, b = normal(random) / 7.0, c = i % 2 ? -a * b : normal(random);

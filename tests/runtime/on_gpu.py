@@ -64,15 +64,17 @@ def attended(seq_q, seq_kv, causal=False, top_left=False, window=None, **_):
     return seen
 
 
-def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None):
+def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0):
     """(out, lse) of tensors in double precision; autograd knows their gradients."""
     if layout == "bshd":
-        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window)
+        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window, softcap)
         return out.transpose(1, 2), lse
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
     mask = attended(q.shape[2], k.shape[2], causal, top_left, window)
     blind = ~mask.any(1)
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind[:, None], 0)
     out = (scores.softmax(3) @ v).masked_fill(blind[:, None], 0)
     return out, scores.logsumexp(3).masked_fill(blind, -torch.inf)

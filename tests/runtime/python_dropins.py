@@ -151,15 +151,15 @@ class Arguments(Recorded):
             out = function(q, k, v)
             given_q, given_k, given_v, options = self.calls.pop()
             self.assertEqual((given_q is q, given_k is k, given_v is v, out.made), (True, True, True, "out"))
-            self.assertEqual(options, {"causal": False, "window": None, "scale": 0.125, "deterministic": None})
+            self.assertEqual(options, {"causal": False, "window": None, "scale": 0.125, "softcap": 0.0, "deterministic": None})
             self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5, deterministic=True)["deterministic"], True)
             self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5)["scale"], 0.5)
 
     def test_positions_are_those_of_the_originals(self):
         options = self.options(FA2, *tensors(), 0.0, 0.3, True, (5, 7), 0.0, None, True)
-        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "deterministic": True})
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "deterministic": True})
         options = self.options(FA3, *tensors(), 0.3, True, None, None, None, None, (5, 7), 0, 0.0, 3, True, True)
-        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "deterministic": True})
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "deterministic": True})
 
     def test_masks(self):
         """causal with lengths (seq_q, seq_k) and a window; what attention() gets as (causal, window)."""
@@ -226,11 +226,11 @@ class Arguments(Recorded):
             module.flash_attn_qkvpacked_func(qkv, softmax_scale=0.5, causal=True, window_size=(3, 3), deterministic=True)
             *parts, options = self.calls.pop()
             self.assertEqual([part.made for part in parts], ["part 0", "part 1", "part 2"])
-            self.assertEqual(options, {"causal": False, "window": (3, 0), "scale": 0.5, "deterministic": True})
+            self.assertEqual(options, {"causal": False, "window": (3, 0), "scale": 0.5, "softcap": 0.0, "deterministic": True})
         flash_attn.flash_attn_kvpacked_func(q, kv, 0.0, 0.5, True, (-1, -1), 0.0, None, True)
         *parts, options = self.calls.pop()
         self.assertEqual([part.made for part in parts], ["", "part 0", "part 1"])
-        self.assertEqual(options, {"causal": True, "window": None, "scale": 0.5, "deterministic": True})
+        self.assertEqual(options, {"causal": True, "window": None, "scale": 0.5, "softcap": 0.0, "deterministic": True})
         flash_attn_interface.flash_attn_qkvpacked_func(Tensor((2, 100, 12, 64)), num_heads_q=8)
         self.assertEqual([part.shape[2] for part in self.calls.pop()[:3]], [8, 2, 2])
 
@@ -266,9 +266,6 @@ class Refusals(Recorded):
             ("dropout", FA2, (q, k, v, 0.17), {}),
             ("dropout", one.flash_attn_qkvpacked_func, (qkv, 0.17), {}),
             ("dropout", one.flash_attn_kvpacked_func, (q, kv), {"dropout_p": 0.17}),
-            ("softcap", FA2, (q, k, v), {"softcap": 50.0}),
-            ("softcap", FA3, (q, k, v), {"softcap": 15.0}),
-            ("softcap", two.flash_attn_qkvpacked_func, (qkv,), {"softcap": 15.0}),
             ("ALiBi", FA2, (q, k, v), {"alibi_slopes": number}),
             ("ALiBi", one.flash_attn_qkvpacked_func, (qkv,), {"alibi_slopes": number}),
             ("ALiBi", one.flash_attn_kvpacked_func, (q, kv), {"alibi_slopes": number}),
@@ -299,7 +296,17 @@ class Refusals(Recorded):
     def test_hints_and_neutral_values_are_taken(self):
         FA2(*tensors(), dropout_p=0.0, softcap=-1.0, alibi_slopes=None)
         FA3(*tensors(), num_splits=5, pack_gqa=True, softcap=0.0, sm_margin=0)
-        self.assertEqual(len(self.calls), 2)
+        self.assertEqual([options["softcap"] for *parts, options in self.calls], [0.0, 0.0])
+        self.calls.clear()
+
+    def test_a_softcap_is_handed_on(self):
+        qkv, kv = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64))
+        FA2(*tensors(), softcap=50.0)
+        flash_attn.flash_attn_qkvpacked_func(qkv, softcap=15.0)
+        flash_attn.flash_attn_kvpacked_func(tensors()[0], kv, softcap=0.5)
+        FA3(*tensors(), softcap=15.0)
+        flash_attn_interface.flash_attn_qkvpacked_func(qkv, softcap=30.0)
+        self.assertEqual([options["softcap"] for *parts, options in self.calls], [50.0, 15.0, 0.5, 15.0, 30.0])
         self.calls.clear()
 
     def test_tensors_are_refused_as_by_the_originals(self):
@@ -397,7 +404,9 @@ class Transformers(unittest.TestCase):
         out, weights = self.call(scaling=0.5, dropout=0.0, sliding_window=4096)
         self.assertEqual((out.shape, out.made, weights), ((2, 100, 8, 64), "contiguous", None))
         self.assertEqual(self.ours.pop(), ((2, 100, 8, 64), (2, 100, 4, 64), (2, 100, 4, 64),
-                                           {"causal": True, "top_left": False, "scale": 0.5, "layout": "bshd"}))
+                                           {"causal": True, "top_left": False, "scale": 0.5, "softcap": 0.0, "layout": "bshd"}))
+        self.call(softcap=50.0)
+        self.assertEqual(self.ours.pop()[3]["softcap"], 50.0)
         for options, seq_q, seq_k, expected in [
             ({"is_causal": False}, 100, 100, (100, False, False)),
             ({}, 1, 70, (70, False, False)),  # a step of decoding
@@ -435,7 +444,9 @@ class Transformers(unittest.TestCase):
 
     def test_what_sdpa_would_leave_out_is_refused(self):
         lengths = Tensor((4,), "i32")
-        for options, words in [({"s_aux": lengths}, "sinks"), ({"softcap": 50.0}, "softcap"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
+        mask = Tensor((2, 1, 100, 100), "bool")
+        for options, words in [({"s_aux": lengths}, "sinks"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask as a tensor"),
+                               ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
             with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
                 self.call(**options)
         self.call(s_aux=None, softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
@@ -493,7 +504,7 @@ class PeerSuites(unittest.TestCase):
 
     def test_what_is_not_served_is_known_by_name_or_parameter(self):
         for name, parameters, feature in [("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 0.0, "alibi": False}, None),
-                                          ("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 50.0, "alibi": True}, "softcap"),
+                                          ("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 50.0, "alibi": True}, "ALiBi"),
                                           ("test_flash_attn_output", {"dtype": "torch.float8_e4m3fn", "softcap": 15.0}, "FP8"),
                                           ("test_flash_attn_output", {"has_qv": True}, "qv"),
                                           ("test_flash_attn_kvcache", {}, self.script.CACHE),

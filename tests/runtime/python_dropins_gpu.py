@@ -24,6 +24,8 @@ CASES = [
     (BF16, 1, 2, 1, 150, 90, 40, {"window_size": (3, 5)}),  # likewise
     (FP16, 1, 4, 4, 97, 97, 96, {"softmax_scale": 0.3, "deterministic": True}),
     (BF16, 1, 4, 2, 1, 300, 256, {"causal": True}),
+    (BF16, 1, 4, 2, 200, 260, 128, {"causal": True, "softcap": 1.5}),
+    (FP16, 2, 2, 1, 130, 130, 59, {"window_size": (50, 9), "softcap": 15.0}),
 ]
 
 
@@ -33,7 +35,7 @@ def inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim):
     return [normal(batch, seq, heads, head_dim, dtype=dtype, seed=seed) for seed, (seq, heads) in enumerate(shapes)]
 
 
-def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), deterministic=False):
+def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, deterministic=False):
     """(out, lse) of tensors (batch, seq, heads, head_dim) in double precision, lse -inf where nothing is seen."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
@@ -46,6 +48,8 @@ def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), d
         seen &= after <= right
     blind = ~seen.any(1)
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~seen, -torch.inf).masked_fill(blind[:, None], 0)
     out = (scores.softmax(3) @ v).masked_fill(blind[:, None], 0)
     return out.transpose(1, 2), scores.logsumexp(3).masked_fill(blind, -torch.inf)
@@ -133,7 +137,7 @@ class FlashAttention(OnGpu):
 
     def test_results_are_those_of_pytorchs_flash_attention(self):
         for dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, options in CASES:
-            if head_dim % 8 != 0:
+            if head_dim % 8 != 0 or "softcap" in options:  # which PyTorch's has not
                 continue
             q, k, v, _ = inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim)
             k, v = (tensor.repeat_interleave(heads_q // heads_kv, 2) for tensor in (k, v))
@@ -243,6 +247,20 @@ class Transformers(OnGpu):
                 compiled = torch.compile(self.model, backend="aot_eager")(self.tokens, **options).logits
                 self.assertEqual(ran.call_count, 3)
                 self.assert_close("logits", compiled, self.model(self.tokens, **options).logits.double(), 1e-2)
+
+    def test_gemma_2_caps_scores(self):
+        # Beside the same model in double precision, whose eager attention caps, too; windows and full attention by turns.
+        from transformers import Gemma2Config, Gemma2ForCausalLM
+
+        config = Gemma2Config(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+                              vocab_size=500, max_position_embeddings=512, sliding_window=64, query_pre_attn_scalar=1, attn_logit_softcapping=2.0)
+        torch.manual_seed(0)
+        self.model = Gemma2ForCausalLM(config).cuda()
+        exact, theirs, ours = self.step("eager", torch.float64), self.step("eager"), self.step("attune")
+        self.assertEqual([call["softcap"] for call in self.calls], [2.0, 2.0])
+        self.assertEqual({call["window"] for call in self.calls if "window" in call} - {None}, {(63, None)})
+        for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
+            self.assertLess(error, 1.5 * other)
 
     def test_padding_is_left_to_sdpa(self):
         mask = torch.ones_like(self.tokens)

@@ -449,6 +449,34 @@ class Invariance(OnGpu):
         self.assert_same(found[0], found[1])
 
 
+class Softcap(OnGpu):
+    """Scores of standard deviation 4 of which a cap of 3 reaches most, and one of 50 hardly any."""
+
+    def test_values_and_gradients(self):
+        for dtype, head_dim, softcap, options in ((BF16, 128, 3.0, {"causal": True}), (FP16, 64, 50.0, {}), (BF16, 256, 3.0, {"window": (90, 5)}),
+                                                  (FP16, 40, 3.0, {"causal": True, "deterministic": True})):
+            q, k, v, grad_out, grad_lse = inputs(dtype, 2, 4, 2, 300, 400, head_dim)
+            options = {"scale": 4 * head_dim**-0.5, "softcap": softcap, **options}
+            known = {name: value for name, value in options.items() if name != "deterministic"}
+            (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, grad_lse, **known)
+            for compiled in (False, True):
+                with self.subTest(dtype=dtype, head_dim=head_dim, compiled=compiled, **options):
+                    function = torch.compile(attune.attention, backend="aot_eager") if compiled else attune.attention
+                    leaves = with_gradients(q, k, v)
+                    out, lse = function(*leaves, return_lse=True, **options)
+                    self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[dtype])
+                    self.assertLess((lse - exact_lse).abs().max().item(), LSE_BOUND + 2**-16 * softcap)
+                    self.assert_gradients(torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse)), exact, dtype)
+
+    def test_scores_of_any_size_are_capped(self):
+        q, k, v, grad_out, _ = inputs(BF16, 1, 2, 2, 100, 100, 64)
+        leaves = with_gradients(1000 * q, 1000 * k, v)
+        out = attune.attention(*leaves, causal=True, softcap=20.0)
+        (exact_out, _), exact = reference_gradients(1000 * q, 1000 * k, v, grad_out, None, causal=True, softcap=20.0)
+        self.assert_close("O", out, exact_out, OUTPUT_BOUND[BF16])
+        self.assert_close("dV", torch.autograd.grad(out, leaves, grad_out)[2], exact[2], GRADIENT_BOUND[BF16])
+
+
 class Unsupported(OnGpu):
     def test_what_is_served_and_what_is_not(self):
         q, k, v, *_ = inputs(BF16, 1, 4, 2, 50, 70, 64)

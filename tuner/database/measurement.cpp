@@ -203,7 +203,7 @@ std::string error_beyond_bounds(const Measurement& m) {
   if (forward && m.rigor == Rigor::estimate) relative = std::max(relative, relative_bound_of_few_rows(m.problem.dtype));
   if (std::isnan(m.error_o) || (relative > 0 && m.error_o > relative))
     return fmt::format("its error of {:.3g} is beyond the bound of {:.3g}", m.error_o, relative);
-  if (const double bound = lse_bound(greatest_lse(m.problem)); !(m.error_lse <= bound))
+  if (const double bound = lse_bound(m.problem, greatest_lse(m.problem)); !(m.error_lse <= bound))
     return fmt::format("its error of LSE of {:.3g} is beyond the bound of {:.3g}", m.error_lse, bound);
   return {};
 }

@@ -98,7 +98,7 @@ def attention(
     invariant: the bits of a row (a query's of out and lse, and of the gradients) are the same alone and in a batch, with any number of heads,
     and, of a query, in a chunk of the sequence and in the whole of it, such as a prompt and its tokens one by one; gradients are
     deterministic, too. It may be slower: docs/performance.md says by how much.
-    softcap: scores are softcap * tanh(scale * q k^T / softcap) before the mask; 0: they are not capped. Forward only: there is no gradient.
+    softcap: scores are softcap * tanh(scale * q k^T / softcap) before the mask; 0: they are not capped.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.

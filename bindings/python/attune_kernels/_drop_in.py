@@ -18,11 +18,9 @@ class NotServed(NotImplementedError):
         return f"attune does not serve {self.args[0]}: {self.args[1]}"
 
 
-_FLEX = "torch.nn.attention.flex_attention has it as a score_mod"
 _INSTEAD = {
     "dropout": "pass dropout_p=0.0; torch.nn.functional.scaled_dot_product_attention has dropout_p",
-    "softcap": f"pass softcap=0.0; {_FLEX}",
-    "ALiBi": f"pass alibi_slopes=None; {_FLEX}",
+    "ALiBi": "pass alibi_slopes=None; torch.nn.attention.flex_attention has it as a score_mod",
     "FP8": "cast q, k and v to torch.bfloat16 and leave the descale factors out",
     "qv": "pass qv=None; where both head dims add up to at most 256, concatenate qv to q and v to k, and pad v with zeros",
     "attention_chunk": "pass attention_chunk=0, or make one call for each chunk",
@@ -38,9 +36,9 @@ def not_served(feature):
     return NotServed(feature, _INSTEAD[feature])
 
 
-def attend(q, k, v, softmax_scale, causal, window_size, deterministic, wants_lse):
+def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse):
     """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
-    window, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is -inf where a query sees nothing."""
+    window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is -inf where a query sees nothing."""
     head_dim = _check(q, k, v)
     if softmax_scale is None:
         softmax_scale = head_dim**-0.5
@@ -58,6 +56,7 @@ def attend(q, k, v, softmax_scale, causal, window_size, deterministic, wants_lse
         scale=softmax_scale,
         layout="bshd",
         window=None if is_causal or (left is None and right is None) else (left, right),
+        softcap=softcap if softcap > 0 else 0.0,
         return_lse=wants_lse,
         deterministic=True if deterministic else None,  # None: as torch.use_deterministic_algorithms() says
     )

@@ -6,7 +6,7 @@ stands where `from flash_attn import flash_attn_func` did. Names, arguments, the
 are those of flash-attn. Tensors are (batch, seq, heads, head_dim); a causal mask ends at the last query and the last key; head dimensions up
 to 256 are served, whether or not they are multiples of 8.
 
-What Attune has no kernels for (dropout, softcap, ALiBi, sequences of different lengths, key/value caches) raises NotServed, a
+What Attune has no kernels for (dropout, ALiBi, sequences of different lengths, key/value caches) raises NotServed, a
 NotImplementedError that names it, and never computes something else. Two things are more than flash-attn gives: a loss may depend on
 softmax_lse, whose gradient flash-attn drops, and torch.autocast casts the arguments.
 """
@@ -34,7 +34,7 @@ def flash_attn_func(
     deterministic=False,
     return_attn_probs=False,
 ):
-    """softmax(softmax_scale * q k^T + mask) v, differentiable.
+    """softmax(softmax_scale * q k^T + mask) v, differentiable; with a positive softcap of softcap * tanh(softmax_scale * q k^T / softcap).
 
     q, out: (batch, seq_q, heads, head_dim); k, v: (batch, seq_k, heads_k, head_dim) where heads_k divides heads; float16 or bfloat16 on one
     CUDA device. softmax_scale: 1/sqrt(head_dim) if None. window_size: query i attends to keys i + seq_k - seq_q - left to
@@ -45,11 +45,9 @@ def flash_attn_func(
     """
     if dropout_p > 0:
         raise not_served("dropout")
-    if softcap > 0:
-        raise not_served("softcap")
     if alibi_slopes is not None:
         raise not_served("ALiBi")
-    out, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, return_attn_probs)
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     if not return_attn_probs:
         return out
     if sees_nothing(q, k, causal, window_size):

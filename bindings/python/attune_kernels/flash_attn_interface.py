@@ -34,7 +34,7 @@ def flash_attn_func(
     sm_margin=0,
     return_attn_probs=False,
 ):
-    """softmax(softmax_scale * q k^T + mask) v, differentiable.
+    """softmax(softmax_scale * q k^T + mask) v, differentiable; with a positive softcap of softcap * tanh(softmax_scale * q k^T / softcap).
 
     q, out: (batch, seq_q, heads, head_dim); k, v: (batch, seq_k, heads_k, head_dim) where heads_k divides heads; float16 or bfloat16 on one
     CUDA device. softmax_scale: 1/sqrt(head_dim) if None. window_size: query i attends to keys i + seq_k - seq_q - left to
@@ -48,11 +48,9 @@ def flash_attn_func(
         raise not_served("qv")
     if attention_chunk != 0:
         raise not_served("attention_chunk")
-    if softcap > 0:
-        raise not_served("softcap")
     if sm_margin != 0:
         raise not_served("sm_margin")
-    out, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, return_attn_probs)
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     return (out, lse) if return_attn_probs else out
 
 

@@ -6,9 +6,10 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal attention, causal sliding windows and attention without a mask, also under torch.compile. A call with anything else that
+Attune serves causal attention, causal sliding windows and attention without a mask, with or without a softcap, also under torch.compile. A call with anything else that
 "sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune" for
-each reason. What "sdpa" would leave out in silence (sinks, softcap, packed sequences that no mask separates) raises NotServed. A model with
+each reason. What "sdpa" would leave out in silence (sinks, a softcap beside anything else, packed sequences that no mask separates) raises
+NotServed. A model with
 attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 """
 
@@ -23,6 +24,7 @@ from ._reasons import tell_once
 
 __all__ = ["NotServed", "register"]
 _DEVICE = "cuda"
+_EAGER = 'load the model with attn_implementation="eager"'
 
 
 def register(name="attune"):
@@ -87,6 +89,9 @@ def attention_forward(
     window = _transformers_masks.window_of(attention_mask)
     _refuse_what_sdpa_leaves_out(None if window is not None else attention_mask, options)
     reason = _left_to_sdpa(query, key, value, None if window is not None else attention_mask, dropout, options)
+    softcap = options.get("softcap")
+    if reason is not None and softcap is not None:
+        raise NotServed(f"softcap with {reason}", _EAGER)
     if reason is not None:
         tell_once(reason, "Transformers' sdpa attention answers instead")
         if window is not None:
@@ -94,14 +99,14 @@ def attention_forward(
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
     if window is not None:
         sides = (window - 1, None) if window < key.shape[2] else None
-        return _attend(query, key, value, causal=True, window=sides, scale=scaling), None
+        return _attend(query, key, value, causal=True, window=sides, scale=scaling, softcap=softcap or 0.0), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     length = query.shape[2]
     causal = bool(is_causal) and length > 1  # a single query is the last one, which sees all keys
     if causal and key.shape[2] > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
         key, value = key[:, :, :length], value[:, :, :length]
-    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling), None
+    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling, softcap=softcap or 0.0), None
 
 
 def _attend(query, key, value, **options):
@@ -110,11 +115,8 @@ def _attend(query, key, value, **options):
 
 
 def _refuse_what_sdpa_leaves_out(attention_mask, options):
-    eager = 'load the model with attn_implementation="eager"'
     if options.get("s_aux") is not None:
-        raise NotServed("attention sinks (s_aux)", eager)
-    if options.get("softcap") is not None:
-        raise NotServed("softcap", eager)
+        raise NotServed("attention sinks (s_aux)", _EAGER)
     lengths = options.get("cu_seq_lens_q")
     if lengths is not None and attention_mask is None and lengths.numel() > 2:
         raise NotServed("packed sequences (cu_seq_lens_q) without a mask", "pass position_ids that begin anew with each sequence, of which "

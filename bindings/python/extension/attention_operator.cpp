@@ -110,7 +110,7 @@ PyObject* attend(PyObject*, PyObject* arguments) {
   DLTensor tensors[kV + 1];
   Attended call;
   if (recorded_operator == nullptr || !read_forward_tensors(objects, tensors) || !read_options(given, call.options) ||
-      call.options.has(Options::kSoftcap)) {  // for which the operator's arguments have no room, nor backward a kernel
+      call.options.has(Options::kSoftcap)) {  // for which the operator's arguments have no room
     return not_served();
   }
   Key key;

@@ -58,6 +58,7 @@ constexpr double kMatrixShare = 0.8;
 constexpr double kOperandShare = 0.16, kOperandShareOfPhases = 0.585;
 constexpr double kAluPerElement = 4.7;  // fitted: scale, LSE, delta, product, half a conversion of P and of dS
 constexpr double kMaskPerElement = 7;
+constexpr double kAluOfSlope = 3;             // of an element: 1 - tanh², and the products before and after it
 constexpr double kInstructionsPerCopy = 9;    // fitted: of a warp: predicate and address beside cp.async
 constexpr double kBarrierClocksPerWarp = 13;  // fitted
 constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
@@ -242,6 +243,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   const double pairs = static_cast<double>(kernel.resident) * kernel.streamed;
   step.exponential = step.issue + pairs * (1 / device.exp2_per_clock +
                                            (kAluPerElement + masked_share * kMaskPerElement) / device.alu_per_clock);
+  if (problem.softcap != 0)  // a tanh, its derivative, and two products
+    kernel.step.exponential += pairs * (1 / device.exp2_per_clock + kAluOfSlope / device.alu_per_clock);
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
   const double spilled_bytes =
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded

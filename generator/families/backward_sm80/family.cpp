@@ -6,6 +6,7 @@
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/family_word.h"
 #include "generator/families/shared/mma_sync.h"
+#include "generator/families/shared/terms.h"
 
 namespace attune {
 namespace {
@@ -41,7 +42,7 @@ KernelFamily backward_sm80_family() {
           .pass = Pass::backward,
           .set = kBackwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
-          .terms = {},
+          .terms = kTerms,
           .supports = supports_mma_sync,
           .check = check_backward_sm80,
           .enumerate = enumerate_backward_sm80,

@@ -50,6 +50,7 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
                    of_keys ? Scalar::key_tiles : Scalar::query_tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  append_score(&fields, problem);
   return fields;
 }
 
@@ -85,7 +86,7 @@ class Launches {
       set_key_tile_sections(config_, device_, &launch);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
-    TemplateBindings bindings = main_bindings(shape_.dkdv_shared, shape_.q_tile_bytes);
+    TemplateBindings bindings = main_bindings(true, shape_.dkdv_shared, shape_.q_tile_bytes);
     const bool adds = config_.dq != DqAccumulation::separate_kernel;
     bindings.set("warps", config_.warps);
     bindings.set("query_warps", config_.query_warps);
@@ -117,7 +118,7 @@ class Launches {
     launch.rows_per_tile = config_.block_q;
     launch.shared_bytes = shape_.dq_shared.bytes();
     launch.arguments = ArgumentLayout::of(main_arguments(false, problem_, config_));
-    TemplateBindings bindings = main_bindings(shape_.dq_shared, shape_.kv_tile_bytes);
+    TemplateBindings bindings = main_bindings(false, shape_.dq_shared, shape_.kv_tile_bytes);
     bindings.set("threads", shape_.dq_threads);
     bind_key_blocks(false, &bindings);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
@@ -133,10 +134,11 @@ class Launches {
 
  private:
   // Two tiles that stay for the whole kernel, and a ring of pairs that stream past them.
-  TemplateBindings main_bindings(const SharedLayout& shared, std::size_t streamed_bytes) const {
+  TemplateBindings main_bindings(bool of_keys, const SharedLayout& shared, std::size_t streamed_bytes) const {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
+    of_keys ? bind_score_gradient(problem_, &bindings) : bind_score_words(problem_, &bindings);
     bind_head_dims(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);

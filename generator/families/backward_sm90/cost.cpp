@@ -64,7 +64,8 @@ constexpr double kAddsPerClock = 107;        // bytes of fp32 adds of an SM, whi
 constexpr double kL2AddsPerClock = 11.5;     // as on mma.sync: of an SM, while all SMs add
 constexpr double kLoadLatency = 1130;        // of TMA under load
 constexpr double kInstructionsOfMask = 4.8;  // of an element
-constexpr double kTicketClocks = 700;        // a fence behind adds, then a store of the tile before, seen through L2
+constexpr double kInstructionsOfSlope = 3.5;  // of an element: two products, 1 - tanh², half a conversion
+constexpr double kTicketClocks = 700;         // a fence behind adds, then a store of the tile before, seen through L2
 // Of a tile, in its steps: K and V come, dK and dV go, and nothing runs beside the first and the last one. Of that a
 // persistent CTA hides a share beside the tile before.
 constexpr double kStepsOfTile = 1.9, kHiddenTileShare = 0.3;
@@ -153,6 +154,11 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
   step.exponential =
       q * kv *
       (1 / (kElementsShare * device.exp2_per_clock) + masked_share * kInstructionsOfMask / device.alu_per_clock);
+  if (problem.softcap != 0) {  // a tanh; its derivative, and P times it, which passes shared memory but with split-dkdv
+    step.exponential += q * kv * (1 / device.exp2_per_clock + kInstructionsOfSlope / device.alu_per_clock);
+    step.issue += q * kv * kInstructionsOfSlope / device.alu_per_clock;
+    if (!config.split_dkdv) step.shared += 4 * q * kv / bytes_per_clock;
+  }
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;

@@ -5,6 +5,7 @@
 #include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -41,7 +42,7 @@ KernelFamily backward_sm90_family() {
           .pass = Pass::backward,
           .set = kBackwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
-          .terms = {},
+          .terms = kTerms,
           .supports = supports_wgmma,
           .check = check_backward_sm90,
           .enumerate = enumerate_backward_sm90,

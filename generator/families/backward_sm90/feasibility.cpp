@@ -187,7 +187,8 @@ void check_memory(const BackwardSm90Shape& shape, const KernelConfig& config, co
   }
 }
 
-void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config, Reasons* reasons) {
+void check_registers(const AttentionProblem& problem, const BackwardSm90Shape& shape, const KernelConfig& config,
+                     Reasons* reasons) {
   // ptxas compiles for the registers at launch, and takes no product whose result and operands alone exceed them.
   constexpr int kOperandRegisters = 30;
   if (const int product = shape.product_columns / 2 + kOperandRegisters; product > shape.launch_registers) {
@@ -196,14 +197,15 @@ void check_registers(const BackwardSm90Shape& shape, const KernelConfig& config,
                     "it {} at launch; take fewer CTAs, keys or queries",
                     shape.product_columns, product, config.ctas_per_sm, shape.threads, shape.launch_registers));
   }
-  // Accumulators begin at register 24: where others have fewer than these, ptxas serializes the products.
-  constexpr int kOtherRegisters = 24;
+  // Accumulators begin at register 24: where others have fewer than these, ptxas serializes the products. What changes
+  // scores and takes gradients back takes some more.
+  const int others = problem.softcap != 0 ? 32 : 24;
   const auto check = [&](const char* what, int accumulators, int limit) {
-    if (accumulators + kOtherRegisters <= limit) return;
+    if (accumulators + others <= limit) return;
     reasons->push_back(
         fmt::format("registers: {} take {} registers of a thread beside {} others; it may have {} with {} CTAs of {} "
                     "threads on an SM",
-                    what, accumulators, kOtherRegisters, limit, config.ctas_per_sm, shape.threads));
+                    what, accumulators, others, limit, config.ctas_per_sm, shape.threads));
   };
   const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
   check(dq_by_softmax       ? "dK, dV, S and dP, or P, dS and dQ"
@@ -244,7 +246,7 @@ void check_backward_sm90(const Question& question, const KernelConfig& config, R
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   if (!threads_fit(shape.threads, config, device, reasons)) return;
   check_memory(shape, config, device, reasons);
-  check_registers(shape, config, reasons);
+  check_registers(problem, shape, config, reasons);
 }
 
 }  // namespace attune

@@ -39,6 +39,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles});
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
+  append_score(&fields, problem);
   if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
   return fields;
@@ -164,6 +165,19 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   TemplateBindings bindings;
   bind_attention(problem, &bindings);
+  bind_score_gradient(problem, &bindings);
+  const bool sloped = bindings.conditions["score_slope"];
+  bindings.set("and_score", sloped ? ", score(args)" : "");
+  bindings.conditions["slopes_shared"] = sloped && !config.split_dkdv;
+  bindings.set("slopes_place", config.split_dkdv ? "in registers" : "in the buffer of dS");
+  bindings.set("slopes_type", config.split_dkdv ? "PackedScores&" : "u32");
+  bindings.set("pair_of_p", sloped && !config.split_dkdv ? "i" : "4 * k + i");
+  if (config.split_dkdv) {
+    bindings.set("and_slopes", sloped ? ", sloped, score" : "");
+    bindings.set("sloped", sloped ? "sloped" : "p");
+  } else {
+    bindings.set("p_of_ds", sloped ? "warpgroup.slopes()" : "p");
+  }
   bind_head_dims(problem, &bindings);
   bindings.set("kv_source", "dense_tensor_map");
   bindings.set("block_q", config.block_q);

@@ -126,6 +126,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   bind_elements(problem, &bindings);
   bindings.set("head_dim_v", problem.head_dim_v());
   bind_score_unit(problem, &bindings);
+  bind_unit(problem, &bindings);
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));

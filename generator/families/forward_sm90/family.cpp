@@ -6,6 +6,7 @@
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -48,7 +49,7 @@ KernelFamily forward_sm90_family() {
           .pass = Pass::forward,
           .set = kForwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
-          .terms = kTermsOfForward,
+          .terms = kTerms,
           .supports = supports_wgmma,
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,

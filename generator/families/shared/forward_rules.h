@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "generator/config/kernel_config.h"
@@ -16,9 +15,6 @@ namespace attune {
 
 // What forward families share: parts of infeasibility(), of which each adds a sentence for what does not fit, and rules
 // by which they choose.
-
-/// KernelFamily::terms of forward.
-inline constexpr std::string_view kTermsOfForward[] = {"softcap"};
 
 /// The keys of a step, and an order that is none of tiles of queries.
 void check_forward_tile(const KernelConfig& config, std::vector<std::string>* reasons);

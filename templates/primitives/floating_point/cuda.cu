@@ -8,6 +8,12 @@ __device__ __forceinline__ u64 bits_of_f64(double x) { return static_cast<u64>(_
 __device__ __forceinline__ double f64_of_bits(u64 x) { return __longlong_as_double(static_cast<i64>(x)); }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
+__device__ __forceinline__ float fma_rn_sat_f32(float a, float b, float c) {
+  float r;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+  return r;
+}
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 

@@ -11,6 +11,10 @@ inline double f64_of_bits(u64 x) { return __builtin_bit_cast(double, x); }
 inline float flush_subnormal(float x) { return bits_of_float(x) & 0x7f800000u ? x : float_of_bits(bits_of_float(x) & 0x80000000u); }
 
 inline float fma_rn_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float fma_rn_sat_f32(float a, float b, float c) {
+  const float r = __builtin_fmaf(a, b, c);
+  return r > 0 ? (r < 1 ? r : 1.0f) : 0.0f;
+}
 
 // The number where the other is NaN; +0 of two zeros.
 inline float max_f32(float a, float b) {

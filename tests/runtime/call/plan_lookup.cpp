@@ -22,10 +22,7 @@ std::vector<AttentionProblem> relatives(RandomValues& random) {
   AttentionProblem base = random.problem();
   base.seq_q = random.between(2, 3000);
   base.seq_kv = random.coin() ? base.seq_q : random.between(2, 3000);
-  if (random.coin()) {
-    base.pass = Pass::backward;
-    base.softcap = 0;  // of which there is no gradient
-  }
+  if (random.coin()) base.pass = Pass::backward;
   base.mask = MaskKind::none;
   base.mask_offset = base.first_offset = 0;
   std::vector<AttentionProblem> made;

@@ -54,6 +54,10 @@ bool attends(const AttentionProblem& p, std::int64_t query, std::int64_t key) {
   return key <= query + p.mask_offset;
 }
 
+double capped(const AttentionProblem& p, double score) {
+  return p.softcap == 0 ? score : p.softcap * std::tanh(score / p.softcap);
+}
+
 // sum(dO o O) + sum(dLSE o LSE), of inputs that are any doubles.
 double loss(const Case& c, const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v) {
   const AttentionProblem& p = c.problem;
@@ -73,8 +77,9 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
             score += q[of_query] * k[of_key];
             dp += d_o[of_query] * v[of_key];
           }
-          weights += std::exp(p.softmax_scale * score);
-          weighted += std::exp(p.softmax_scale * score) * dp;
+          const double weight = std::exp(capped(p, p.softmax_scale * score));
+          weights += weight;
+          weighted += weight * dp;
         }
         if (weights == 0) continue;
         sum += weighted / weights;
@@ -90,7 +95,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
 struct Gradients {
   std::vector<std::uint16_t> d_q, d_k, d_v;
 };
-enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group };
+enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope };
 
 Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const AttentionProblem& p = c.problem;
@@ -115,8 +120,12 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
         score += static_cast<float>(q[of_query(d)] * k[of_key(d)]);
         dp += static_cast<float>(d_o[of_query(d)] * v[of_key(d)]);
       }
-      const float weight = std::exp(score * p.softmax_scale - static_cast<float>(forward.lse[row]));
-      const auto p16 = static_cast<float>(rounded(weight)), ds16 = static_cast<float>(rounded(weight * (dp - delta)));
+      const auto changed = static_cast<float>(capped(p, score * p.softmax_scale));
+      const float slope =
+          p.softcap == 0 || mistake == Mistake::no_slope ? 1 : 1 - (changed / p.softcap) * (changed / p.softcap);
+      const float weight = std::exp(changed - static_cast<float>(forward.lse[row]));
+      const auto p16 = static_cast<float>(rounded(weight)),
+                 ds16 = static_cast<float>(rounded(weight * slope * (dp - delta)));
       const float scale = mistake == Mistake::no_scale ? 1.0f : p.softmax_scale;
       const bool summed = mistake != Mistake::one_head_of_group || h % group == 0;
       for (std::int64_t d = 0; d < p.head_dim; ++d) {
@@ -151,6 +160,8 @@ std::vector<AttentionProblem> tiny_problems() {
           problem.mask = mask_offset == -99 ? MaskKind::none : MaskKind::causal;
           problem.mask_offset = mask_offset == -99 ? 0 : mask_offset;
           problem.layout = group == 1 ? Layout::bshd : Layout::bhsd;
+          problems.push_back(problem);
+          problem.softcap = 0.75f;
           problems.push_back(problem);
         }
       }
@@ -250,6 +261,10 @@ TEST_CASE("gradients of a kernel's precision are within the bounds", "[nogpu]") 
     AttentionProblem sharp = make_problem(dtype, 1, 1, 128, 64);
     sharp.softmax_scale = 1;
     problems.push_back(sharp);
+    for (const float softcap : {0.5f, 5.0f, 30.0f}) {  // all scores at the cap, most, and a few
+      sharp.softcap = softcap;
+      problems.push_back(sharp);
+    }
   }
   for (const AttentionProblem& problem : problems) {
     for (const bool with_lse : {false, true}) {
@@ -283,6 +298,11 @@ TEST_CASE("wrong gradients are beyond the bounds", "[nogpu]") {
     const Case c(problem, true);
     for (const Mistake mistake : {Mistake::no_delta, Mistake::lse_sign, Mistake::no_scale, Mistake::one_head_of_group})
       CHECK_FALSE(errors_of(c, low_precision(c, mistake)).within());
+    AttentionProblem capped = problem;
+    capped.softcap = 2;
+    const Case of_capped(capped, true);
+    CHECK(errors_of(of_capped, low_precision(of_capped)).within());
+    CHECK_FALSE(errors_of(of_capped, low_precision(of_capped, Mistake::no_slope)).within());
 
     const auto complaint = [&](const Gradients& gradients, std::size_t output) {
       const BackwardErrors errors = errors_of(c, gradients);
