@@ -27,6 +27,7 @@ typedef struct peer_call {
   int64_t is_fp16;   /* else bf16 */
   int64_t is_causal; /* aligned bottom right: query i sees key j iff j <= i + seq_kv - seq_q */
   double softmax_scale;
+  double softcap; /* scores are softcap * tanh(softmax_scale * q k^T / softcap); 0: they are not capped */
 
   /* Scratch of NAME_fwd: 4 counters that are 0 before the first call; where `splits` is above 1, splits * batch *
    * heads_q * seq_q * head_dim and splits * batch * heads_q * seq_q floats. */

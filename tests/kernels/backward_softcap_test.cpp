@@ -27,8 +27,8 @@ void check_rows(Devices& devices, const Configs& configs) {
   int number = 0;
   for (const char* config : configs) {
     for (const char* lengths : {"sq7 skv70", "sq130 skv5", "sq200 skv260"}) {
-      for (const char* mask : {" softcap50", " causal softcap2", " causal@-100 softcap0.01",
-                               " window=120,20 softcap30 scale0.9"}) {
+      for (const char* mask :
+           {" softcap50", " causal softcap2", " causal@-100 softcap0.01", " window=120,20 softcap30 scale0.9"}) {
         const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
         BackwardCase test = backward_case("backward " + dtype + "b2 hq4 hkv2 " + lengths + " d32" + mask, config);
         test.with_lse = number % 3 == 0;
@@ -52,9 +52,9 @@ void check_large_scores(Devices& devices, const Configs& configs) {
 
 void check_head_dims(Devices& devices, const std::string& config, const std::string& config_of_wide) {
   for (const int head_dim : {8, 40, 72, 128, 136, 256}) {
-    BackwardCase test = backward_case(
-        "backward fp16 b1 hq3 sq70 skv150 d" + std::to_string(head_dim) + " causal bhsd softcap1",
-        head_dim > 128 ? config_of_wide : config);
+    BackwardCase test =
+        backward_case("backward fp16 b1 hq3 sq70 skv150 d" + std::to_string(head_dim) + " causal bhsd softcap1",
+                      head_dim > 128 ? config_of_wide : config);
     test.placement = Placement::padded;
     check_case(devices, test);
   }
@@ -70,7 +70,8 @@ void check_sm90(Devices& devices) {
   check_rows(devices, kSm90);
   check_large_scores(devices, kSm90);
   check_head_dims(devices, "sm90 q64 kv128 st2 dq=atomic", "sm90 q64 kv64 st2 dost1 dq=atomic split-dkdv");
-  check_case(devices, backward_case("backward bf16 hq2 hkv1 sq130 skv260 d128 causal softcap1", "sm90 q64 kv128 st2 cluster2 dq=atomic"));
+  check_case(devices, backward_case("backward bf16 hq2 hkv1 sq130 skv260 d128 causal softcap1",
+                                    "sm90 q64 kv128 st2 cluster2 dq=atomic"));
 }
 
 }  // namespace

@@ -47,12 +47,13 @@ class Shapes(unittest.TestCase):
             {"seq": 100, "head-dim": 64, "mask": "none", "causal": false, "scale": null},
             {"head-dim": 72, "seq": "128"},
             {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
-            {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false}]""")
+            {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false},
+            {"seq": 128, "head-dim": 72, "softcap": 30.0, "causal": true}]""")
         self.assertEqual(texts, ["forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
                                  "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left", "forward bf16 b1 hq1 sq100 d64 causal@-3",
                                  "forward bf16 b1 hq1 sq100 d64", "backward bf16 b1 hq1 sq128 d72 deterministic",
-                                 "backward bf16 b1 hq1 sq128 d72"])
+                                 "backward bf16 b1 hq1 sq128 d72", "forward bf16 b1 hq1 sq128 d72 causal softcap30"])
 
     def test_csv(self):
         texts = self.read("list.csv", "\ufeffheads,seq,head_dim,causal,kv-seq\r\n8, 512 ,64,true,\r\n\r\n,\"256\",128,,1024\r\n8,512,64,true,512")
@@ -274,9 +275,9 @@ class Comparison(unittest.TestCase):
             peer_library.PeerLibrary("fa3", pathlib.Path(LIBRARY))
         sizes = {"fa3_args_size": unittest.mock.Mock(return_value=424), "fa3_plan": unittest.mock.Mock(return_value=3)}
         with unittest.mock.patch.object(ctypes, "CDLL", lambda path: types.SimpleNamespace(**sizes)):
-            with self.assertRaisesRegex(BadInput, "its peer_call has 424 bytes, this program's 432"):
+            with self.assertRaisesRegex(BadInput, "its peer_call has 424 bytes, this program's 440"):
                 peer_library.PeerLibrary("fa3", pathlib.Path("libfa3.so"))
-            sizes["fa3_args_size"].return_value = 432
+            sizes["fa3_args_size"].return_value = 440
             with self.assertRaisesRegex(BadInput, "there is no function fa3_fwd"):
                 peer_library.PeerLibrary("fa3", pathlib.Path("libfa3.so"))
             sizes["fa3_fwd"] = unittest.mock.Mock(return_value=0)

@@ -26,6 +26,8 @@ def torch_attention(torch, problem, name, q, k, v):
     """torch.nn.functional.scaled_dot_product_attention by one backend. Raises RuntimeError if that does not serve the problem."""
     from torch.nn.attention import sdpa_kernel
 
+    if problem.softcap != 0:
+        raise RuntimeError("has no softcap")
     options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
     if problem.is_causal and not problem.is_top_left:
         if name != "fa2":
@@ -39,8 +41,37 @@ def torch_attention(torch, problem, name, q, k, v):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
 
-def mask_options(problem):
-    return {"causal": problem.is_causal, "top_left": problem.is_causal and not problem.is_bottom_right}
+class FlexAttention:
+    """PyTorch's FlexAttention of a problem, compiled: what serves there what its backends do not."""
+
+    def __init__(self, torch, problem):
+        from torch.nn.attention import flex_attention as flex
+
+        self._mask = None
+        if problem.is_causal:
+            offset = problem.mask_offset
+            self._mask = flex.create_block_mask(lambda b, h, i, j: j <= i + offset, None, None, problem.seq, problem.kv_seq, device="cuda")
+        softcap = problem.softcap
+        self._score = (lambda score, *place: softcap * torch.tanh(score / softcap)) if softcap != 0 else None
+        self._options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
+        self._function = torch.compile(flex.flex_attention, dynamic=False)
+
+    def __call__(self, q, k, v):
+        return self._function(q, k, v, score_mod=self._score, block_mask=self._mask, **self._options)
+
+
+def other_makers(torch, problem, of_backend):
+    """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem."""
+    functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, *tensors) for name in torch_backends()}
+    if problem.softcap != 0:
+        functions["flex"] = FlexAttention(torch, problem)
+    return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
+
+
+def problem_options(problem):
+    """What Attune's functions are told beside the tensors, but the layout."""
+    return {"scale": problem.scale, "softcap": problem.softcap, "causal": problem.is_causal,
+            "top_left": problem.is_causal and not problem.is_bottom_right}
 
 
 def prepare(torch, attune, problem, config=None):
@@ -48,7 +79,7 @@ def prepare(torch, attune, problem, config=None):
     make = attune.prepare if problem.pass_ == "forward" else attune.prepare_backward
     options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic}
     tensors = shapes_without_memory(torch, problem)
-    return make(*tensors, scale=problem.scale, layout=problem.layout, config=config, **mask_options(problem), **options)
+    return make(*tensors, layout=problem.layout, config=config, **problem_options(problem), **options)
 
 
 def copies_of(inputs, count):
@@ -64,7 +95,7 @@ class ForwardPass:
         self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed)), None
         self.makers = {"attune": self._attune}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
+        self.makers.update(other_makers(torch, problem, self._other))
         self.configs = {"attune": prepared["attune"].config}
 
     def errors(self, name, read, data):
@@ -89,9 +120,9 @@ class ForwardPass:
     def _peer(self, library):
         return Contender([PeerAttention(self._torch, library, self._problem, *tensors).forward for tensors in self._sets])
 
-    def _torch_backend(self, name):
+    def _other(self, function):
         def launch(q, k, v):
-            return lambda: torch_attention(self._torch, self._problem, name, q, k, v)
+            return lambda: function(q, k, v)
 
         return Contender([launch(*tensors) for tensors in self._sets], lambda out: (out, None))
 
@@ -105,11 +136,10 @@ class BackwardPass:
         self._reference = (lambda: GradientReference(torch, problem, *self._sets[0])), None
         self._forward = []  # O and LSE of each set, as Attune has them
         for q, k, v, _ in self._sets:
-            self._forward.append(attune.attention(*self._own(q, k, v), scale=problem.scale, layout=problem.layout, return_lse=True,
-                                                  **mask_options(problem)))
+            self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, **problem_options(problem)))
         self.makers = {name: lambda name=name: self._attune(name) for name in prepared}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update((name, lambda name=name: self._torch_backend(name)) for name in torch_backends())
+        self.makers.update(other_makers(torch, problem, self._other))
         self.configs = {name: one.config for name, one in prepared.items()}
 
     def errors(self, name, read, data):
@@ -142,11 +172,11 @@ class BackwardPass:
 
         return Contender([launch(*pair) for pair in zip(self._sets, self._forward)])
 
-    def _torch_backend(self, name):
+    def _other(self, function):
         def launch(q, k, v, grad_out):
             leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
             with self._torch.enable_grad():
-                out = torch_attention(self._torch, self._problem, name, *leaves)
+                out = function(*leaves)
             return lambda: self._torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
 
         return Contender([launch(*tensors) for tensors in self._sets])

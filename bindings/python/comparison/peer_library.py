@@ -15,7 +15,7 @@ class PeerCall(ctypes.Structure):
         *((name, c_void_p) for name in ("q", "k", "v", "o", "lse")),
         *((name, _STRIDES) for name in ("q_strides", "k_strides", "v_strides", "o_strides")),
         *((name, c_int64) for name in ("batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "is_fp16", "is_causal")),
-        ("softmax_scale", c_double),
+        *((name, c_double) for name in ("softmax_scale", "softcap")),
         *((name, c_void_p) for name in ("counters", "o_partials", "lse_partials")),
         *((name, c_int64) for name in ("splits", "packs_heads")),
         *((name, c_void_p) for name in ("d_o", "d_q", "d_k", "d_v")),
@@ -71,7 +71,8 @@ class PeerAttention:
         call.lse = self.lse.data_ptr()
         call.batch, call.heads_q, call.seq_q, call.head_dim = q.shape
         call.heads_kv, call.seq_kv = k.shape[1:3]
-        call.is_fp16, call.is_causal, call.softmax_scale = problem.dtype == "fp16", problem.is_causal, problem.softmax_scale
+        call.is_fp16, call.is_causal = problem.dtype == "fp16", problem.is_causal
+        call.softmax_scale, call.softcap = problem.softmax_scale, problem.softcap
         call.sm_count = torch.cuda.get_device_properties(q.device).multi_processor_count
         counters = torch.zeros(4, device=q.device, dtype=torch.int32)
         self._scratch = [counters]

@@ -9,7 +9,7 @@ import re
 
 from . import BadInput
 
-FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "layout",
+FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "layout",
           "deterministic")
 # Word of a number in a problem's text: the attribute that it sets.
 NUMBERS = {"b": "batch", "hq": "heads", "hkv": "kv_heads", "sq": "seq", "skv": "kv_seq", "d": "head_dim", "align": "alignment"}
@@ -27,6 +27,7 @@ class Problem:
     head_dim: int = 64
     mask_offset: int = None  # query i attends to keys j <= i + mask_offset; None: to all
     scale: float = None  # None: 1/sqrt(head_dim)
+    softcap: float = 0.0  # 0: none
     layout: str = "bshd"
     alignment: int = 16
     deterministic: bool = False
@@ -56,6 +57,7 @@ class Problem:
             words.append("causal" if self.is_bottom_right else "causal-top-left" if self.is_top_left else f"causal@{self.mask_offset}")
         if self.scale is not None:
             words.append("scale" + _shortest(self.scale))
+        words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
         words += ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
         return " ".join(words + ["deterministic"] * self.deterministic)
 
@@ -67,6 +69,8 @@ class Problem:
         words = [self.dtype, f"B{self.batch}", heads, seq, f"D{self.head_dim}", mask]
         if self.scale is not None:
             words.append(f"scale {_shortest(self.scale)}")
+        if self.softcap != 0:
+            words.append(f"softcap {_shortest(self.softcap)}")
         return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
 
     def attended_pairs(self):
@@ -91,7 +95,8 @@ def _float32(value):
 
 
 def _shortest(value):
-    return next(text for digits in range(1, 18) if _float32(float(text := f"{value:.{digits}g}")) == _float32(value))
+    shortest = next(number for digits in range(1, 18) if _float32(number := float(f"{value:.{digits}g}")) == _float32(value))
+    return repr(shortest).removesuffix(".0")
 
 
 def parse_problem(text):
@@ -115,11 +120,11 @@ def parse_problem(text):
             put("deterministic", True, word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
             put("mask", word, word)
-        elif word.startswith("scale"):
+        elif name := next((name for name in ("scale", "softcap") if word.startswith(name)), None):
             try:
-                put("scale", float(word[len("scale") :]), word)
+                put(name, float(word[len(name) :]), word)
             except ValueError:
-                raise BadInput(f"problem '{text}': '{word}' needs a number after 'scale'") from None
+                raise BadInput(f"problem '{text}': '{word}' needs a number after '{name}'") from None
         elif number:
             put(NUMBERS[number[1]], int(number[2]), word)
         else:
@@ -149,6 +154,8 @@ def _validate(problem, text):
         raise BadInput(f"problem '{text}': {problem.heads} query heads are not divisible by {problem.kv_heads} key/value heads")
     if problem.scale is not None and not 0 < _float32(problem.scale) < float("inf"):
         raise BadInput(f"problem '{text}': scale {problem.scale}: must be positive and finite")
+    if not 0 <= _float32(problem.softcap) < float("inf"):
+        raise BadInput(f"problem '{text}': softcap {problem.softcap}: must be positive and finite")
     if problem.alignment not in (2, 16):
         raise BadInput(f"problem '{text}': alignment {problem.alignment}: must be 16 or 2")
     if problem.deterministic and problem.pass_ == "forward":
@@ -269,7 +276,7 @@ def _problem_of_row(fields, place):
     if mask and not re.fullmatch(r"none|causal|causal-top-left|causal@-?\d+", mask):
         raise BadInput(f"{place}, field mask: '{mask}' is none of: none, causal, causal-top-left, causal@OFFSET")
     words += ["causal"] if causal == "true" else [mask] if mask and mask != "none" else []
-    words += ["scale" + fields["scale"]] if "scale" in fields else []
+    words += [field + fields[field] for field in ("scale", "softcap") if field in fields]
     try:
         return parse_problem(" ".join(words))
     except BadInput as error:

@@ -31,9 +31,27 @@ def _hidden(torch, problem, rows):
     return keys > rows[:, None] + problem.mask_offset if problem.is_causal else torch.zeros_like(rows[:, None] + keys, dtype=torch.bool)
 
 
+# What kernels lose by their tanh, of what it gives: with a softcap their scores, and P with them, are off by so much of the cap.
+TANH_ERROR = 2.0**-16
+
+
+def _capped(torch, problem, scores):
+    return scores if problem.softcap == 0 else problem.softcap * torch.tanh(scores / problem.softcap)
+
+
+def _slopes(torch, problem, scores):
+    """Derivatives of capped scores by the scores."""
+    return torch.ones_like(scores) if problem.softcap == 0 else torch.cosh(scores / problem.softcap).square().reciprocal()
+
+
+def _roundoff(problem):
+    """That of the problem's type, for bounds of elements, and what a tanh adds to it."""
+    return UNIT_ROUNDOFF[problem.dtype] + TANH_ERROR * problem.softcap / 2
+
+
 def _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores):
     """Rounded to the problem's type, in fp32."""
-    scores = problem.softmax_scale * queries.float() @ keys.float().T
+    scores = _capped(torch, problem, problem.softmax_scale * queries.float() @ keys.float().T)
     scores = (_rounded(torch, problem, scores) if rounds_scores else scores).masked_fill_(hidden, float("-inf"))
     p = torch.softmax(scores, dim=-1).masked_fill_(hidden, 0)  # a query that sees nothing has NaN
     return _rounded(torch, problem, p)
@@ -68,7 +86,7 @@ class Reference:
             plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], hidden, rounds_scores=False)
             plain.append(_rounded(torch, problem, plain_p @ v[batch, head // group].float()))
             keys, values = k[batch, head // group].double(), v[batch, head // group].double()
-            scores = (problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T).masked_fill_(hidden, float("-inf"))
+            scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T).masked_fill_(hidden, float("-inf"))
             p = torch.softmax(scores, dim=-1).masked_fill_(hidden, 0)  # a query that sees nothing has NaN
             # A P that is subnormal beside the row's largest, 1 in a kernel, is off by half of the smallest subnormal number.
             smallest_p = SMALLEST_STEP[problem.dtype] / UNIT_ROUNDOFF[problem.dtype] * p.amax(-1, keepdim=True)
@@ -78,11 +96,11 @@ class Reference:
 
     def errors(self, out, lse, data):
         """What the row of a contender says of its output; without an LSE that is None."""
-        u, step = UNIT_ROUNDOFF[self.problem.dtype], SMALLEST_STEP[self.problem.dtype]
+        u, step = _roundoff(self.problem), SMALLEST_STEP[self.problem.dtype]
         actual_rows = self.plain.new_empty(self.plain.shape)
         for number, (batch, head) in enumerate(self.heads):
             actual_rows[number] = out[batch, head, self.rows].float()
-        over_rule = _over_rule(actual_rows, [self.plain], self.exact, u)
+        over_rule = _over_rule(actual_rows, [self.plain], self.exact, UNIT_ROUNDOFF[self.problem.dtype])
         error_squares = reference_squares = worst = worst_lse = 0.0
         for (batch, head), (o, weight, expected_lse) in zip(self.heads, self.expected):
             difference = (out[batch, head, self.rows].double() - o).nan_to_num(nan=float("inf"))
@@ -92,7 +110,7 @@ class Reference:
             if lse is not None:
                 actual = lse[batch, head, self.rows].double()
                 distance = (actual - expected_lse).nan_to_num(nan=float("inf")).abs().masked_fill(actual == expected_lse, 0)
-                worst_lse = max(worst_lse, (distance / (1e-5 + 1e-6 * expected_lse.abs())).nan_to_num(nan=0).max().item())
+                worst_lse = max(worst_lse, (distance / (1e-5 + 1e-6 * expected_lse.abs() + TANH_ERROR * self.problem.softcap)).nan_to_num(nan=0).max().item())
         return _judged(error_squares, reference_squares, worst, over_rule, RELATIVE_BOUND[self.problem.dtype],
                        worst_lse if lse is not None else None)
 
@@ -123,13 +141,16 @@ class GradientReference:
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].double()
                 hidden = _hidden(torch, self.problem, torch.arange(first, first + queries.shape[0], device=q.device))
                 visible = ~hidden
-                p = torch.softmax((scale * queries @ keys.T).masked_fill_(hidden, float("-inf")), dim=-1).masked_fill_(hidden, 0)
+                scores = scale * queries @ keys.T
+                slopes = _slopes(torch, self.problem, scores)
+                p = torch.softmax(_capped(torch, self.problem, scores).masked_fill_(hidden, float("-inf")), dim=-1).masked_fill_(hidden, 0)
                 out = p @ values
                 error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
                 difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
-                ds = p * difference
+                ds = slopes * p * difference
                 # A kernel may multiply by the rounded P, too: dP - delta multiplies what a subnormal P has lost.
-                weight = ds.abs() + tiny * (1 + difference.abs()) * visible + p * error_of_delta / 2
+                of_tanh = TANH_ERROR / UNIT_ROUNDOFF[self.problem.dtype] * (1 - slopes) * p * difference.abs()
+                weight = ds.abs() + tiny * (1 + difference.abs()) * visible + slopes * p * error_of_delta / 2 + of_tanh
                 of_queries.append((scale * ds @ keys, scale * weight @ keys.abs()))
                 grad_k += scale * ds.T @ queries
                 weight_k += scale * weight.T @ queries.abs()
@@ -150,7 +171,8 @@ class GradientReference:
                 p = _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores=True)
                 dp = _rounded(torch, problem, grads @ values.T)
                 products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
-                ds = _rounded(torch, problem, p * (dp - products.sum(-1, keepdim=True)))
+                slopes = _slopes(torch, problem, scale * queries @ keys.T)
+                ds = _rounded(torch, problem, slopes * p * (dp - products.sum(-1, keepdim=True)))
                 grad_q.append(scale * ds @ keys)
                 grad_k += scale * ds.T @ queries
                 grad_v += p.T @ grads
@@ -173,7 +195,7 @@ class GradientReference:
     def errors(self, grads, data):
         """The largest relative error of the three and the largest error of an element over its bound. Where scores are wide apart dS is a
         difference of nearly equal numbers, and only the bound of each element knows by how much its rounding grows."""
-        u, step = UNIT_ROUNDOFF[self.problem.dtype], SMALLEST_GRADIENT_STEP[self.problem.dtype]
+        u, step = _roundoff(self.problem), SMALLEST_GRADIENT_STEP[self.problem.dtype]
         over_rule, over_rule_of_saved_o = (
             max(self._over_rule(number, grads, data.has_offsets, plains) for number in range(3)) for plains in (self.plains[:1], self.plains))
         squares, worst = (0.0, 1.0), 0.0

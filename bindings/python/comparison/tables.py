@@ -5,7 +5,7 @@ import math
 from .differences import MEANINGS
 
 ASKED_OF_DETERMINISTIC = 0.8  # of the fast mode's speed
-TITLES = {"attune": "Attune", "fa2": "FlashAttention-2", "fa3": "FlashAttention-3", "cudnn": "cuDNN"}
+TITLES = {"attune": "Attune", "fa2": "FlashAttention-2", "fa3": "FlashAttention-3", "cudnn": "cuDNN", "flex": "FlexAttention"}
 _NOT_PEERS = ("attune", "deterministic")
 
 

@@ -87,6 +87,10 @@ constexpr double kOneDsStageOfEarly = 1.03;  // with early statistics, of wide h
 // causal mask 2 to 10 % longer, without one no longer or up to 2 % shorter beyond what tickets wait less.
 constexpr double kLargestSection = 1.03;
 
+// With a softcap, from races of three problems on an H100: where products overlap a turn is held for a tanh longer, and
+// the buffer of dS is taken by what waits there for dP.
+constexpr double kOrderedOfCapped = 1.07, kOneDsStageOfCapped = 1.1;
+
 constexpr double kDkFirst = 0.98;  // of a step, where it is usual; elsewhere it takes up to 5 % longer
 
 double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
@@ -104,6 +108,7 @@ struct Step {
   double clocks(const AttentionProblem& problem, const KernelConfig& config, const BackwardSm90Shape& shape) const {
     const bool serial = config.overlap == Overlap::none;
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
+    const bool slopes_shared = problem.softcap != 0 && !config.split_dkdv;
     if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
     if (shape.softmax_warpgroups == 1) clocks += kLoneClocks;
     clocks = std::max(clocks, l2_adds);
@@ -116,7 +121,9 @@ struct Step {
       if (!serial) clocks *= kPolledWithin;
     }
     if (config.dk_first && usual_dk_first(problem, config)) clocks *= kDkFirst;
-    if (config.warpgroup_order != WarpgroupOrder::free) clocks *= kOrdered;
+    if (config.warpgroup_order != WarpgroupOrder::free)
+      clocks *= slopes_shared && !serial ? kOrderedOfCapped : kOrdered;
+    if (slopes_shared && config.ds_stages == 1) clocks *= kOneDsStageOfCapped;
     if (config.overlap == Overlap::queued) clocks *= kQueued;
     if (config.early_statistics > 0 && config.early_statistics == usual_early_statistics(problem, config)) {
       const bool wide = problem.head_dim >= kWideHeadDim && !config.split_dkdv;

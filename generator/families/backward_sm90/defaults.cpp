@@ -20,6 +20,7 @@ namespace {
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
+  bool capped = false;  ///< of problems with a softcap alone, whose registers hold less
 };
 constexpr Tile kTiles[] = {
     {8, 40, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic"},
@@ -36,6 +37,8 @@ constexpr Tile kTiles[] = {
     {152, 176, "sm90 q64 kv64 st3 dq=atomic dsst1"},
     {152, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
+    {48, 64, "sm90 q64 kv128 st3 overlap=queued dq=atomic", true},
+    {72, 128, "sm90 q64 kv128 st3 ordered dq=atomic dq-adds=bulk", true},
 };
 
 // Whether the tiles of several heads alternate. Under a causal mask head by head was faster, by times on an H200:
@@ -71,6 +74,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
   double least = 0;
   for (const Tile& tile : kTiles) {
     if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
+    if (tile.capped && problem.softcap == 0) continue;
     KernelConfig config = parse_config(tile.config);
     // Tiles that wait for tickets give loads the time.
     if (problem.has_fixed_order() && config.polled_loads) continue;
