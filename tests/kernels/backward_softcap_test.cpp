@@ -1,10 +1,8 @@
 // Backward kernels whose scores are capped: dS has the derivative of the tanh as a factor.
 #include <string>
 
-#include "generator/generate.h"
 #include "tests/catch.h"
 #include "tests/kernels/backward_case.h"
-#include "tests/kernels/compiled_resources.h"
 #include "tests/kernels/devices.h"
 #include "tests/kernels/forward_checks.h"
 
