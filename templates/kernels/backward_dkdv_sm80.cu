@@ -173,7 +173,11 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 }
 //% end
 
+//% if score_slope
+// Sets Pᵀ, or dSᵀ, to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
+//% else
 // Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
+//% end
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
                                                    i32 first_key) {
 #pragma unroll

@@ -673,7 +673,7 @@ __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p
   }
 }
 
-// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
+// Sets Pᵀ, or dSᵀ, to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
                                                    i32 first_key) {
 #pragma unroll

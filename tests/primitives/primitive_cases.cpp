@@ -259,7 +259,7 @@ void add_math(std::vector<PrimitiveCase>& cases) {
     for (int i = 0; i < 500; ++i) in.push_back(2 * normal(random));
     std::vector<float> expected;
     for (const float x : in) expected.push_back(static_cast<float>(std::tanh(static_cast<double>(x))));
-    // PTX promises 2^-11; errors of capped scores are bounded by what H100 and H200 show, 1.1e-5.
+    // PTX promises 2^-11; errors of capped scores are bounded by what an H100 shows, 1.1e-5.
     cases.push_back(elementwise<float, float>("tanh_approx_f32", "out_f32(args, i, tanh_approx_f32(in_f32(args, i)));",
                                               in, in.size(), nearly(expected, 0x1p-16)));
   }

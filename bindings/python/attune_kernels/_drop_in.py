@@ -38,7 +38,8 @@ def not_served(feature):
 
 def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse):
     """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
-    window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is -inf where a query sees nothing."""
+    window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is
+    -inf where a query sees nothing."""
     head_dim = _check(q, k, v)
     if softmax_scale is None:
         softmax_scale = head_dim**-0.5

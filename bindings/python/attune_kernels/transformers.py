@@ -9,8 +9,7 @@ A loaded model changes by model.set_attn_implementation("attune"), and back by "
 Attune serves causal attention, causal sliding windows and attention without a mask, with or without a softcap, also under torch.compile. A call with anything else that
 "sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune" for
 each reason. What "sdpa" would leave out in silence (sinks, a softcap beside anything else, packed sequences that no mask separates) raises
-NotServed. A model with
-attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
+NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 """
 
 import functools
