@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <cstddef>
+#include <new>
+#include <string>
+#include <vector>
+
 #include "generator/error.h"
 #include "tuner/database/database_checks.h"
 #include "tuner/database/database_rows.h"
@@ -20,7 +25,8 @@ using sqlite::Connection;
 using sqlite::Failure;
 using sqlite::Statement;
 
-constexpr int kMostComplaints = 20;  // of SQLite's own check
+constexpr int kMostComplaints = 20;              // of SQLite's own check
+constexpr std::size_t kEnoughMemory = 16 << 20;  // bytes, for any check
 
 class Doctor {
  public:
@@ -46,6 +52,10 @@ class Doctor {
       });
     } catch (const Failure& failure) {
       find("file", fmt::format("it cannot be read: {}", explain(path_, failure)), advice_for(failure));
+    } catch (const std::bad_alloc&) {
+      // So SQLite says, too, of a row that claims to be longer than any memory. Throws again if there is none.
+      const std::vector<char> enough(kEnoughMemory);
+      find("integrity", "a row claims to be longer than the file", rebuild());
     }
     return diagnosis_;
   }

@@ -169,3 +169,34 @@ TEST_CASE("a damaged file stays where it is", "[nogpu]") {
   std::ifstream input(file, std::ios::binary);
   REQUIRE(std::string(std::istreambuf_iterator<char>(input), {}) == bytes);
 }
+
+// A cell of a table's leaf page begins with the length of its row.
+TEST_CASE("a row that claims to be longer than any memory is damage, not a lack of memory", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = healthy_file(folder);
+  // In small pages a row of any length passes for one that goes on in others.
+  run_sql(file, "PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM");
+  std::ifstream in(file, std::ios::binary);
+  const std::string healthy(std::istreambuf_iterator<char>(in), {});
+  const auto number = [&](std::size_t at) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(healthy[at])) << 8 |
+           static_cast<unsigned char>(healthy[at + 1]);
+  };
+  const std::size_t page_bytes = number(16);
+  REQUIRE(page_bytes == 512);
+  int damaged = 0;
+  for (std::size_t page = page_bytes; page + page_bytes <= healthy.size(); page += page_bytes) {
+    constexpr char kTableLeaf = 0x0d;
+    if (healthy[page] != kTableLeaf || number(page + 3) == 0) continue;
+    std::string bytes = healthy;
+    const std::size_t last_cell = page + number(page + 6 + 2 * number(page + 3));  // so that others follow it
+    bytes.replace(last_cell, 9, 9, '\xff');
+    std::ofstream(file, std::ios::binary) << bytes;
+    const DatabaseDiagnosis diagnosis = examine_database(file);
+    INFO("page at byte " << page);
+    REQUIRE_FALSE(diagnosis.findings.empty());
+    REQUIRE_THAT(diagnosis.findings[0].advice, ContainsSubstring("db export"));
+    ++damaged;
+  }
+  REQUIRE(damaged > 0);
+}
