@@ -29,6 +29,7 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
                    Scalar::seq_q, Scalar::seq_kv});
   append_mask(&fields, problem);
   append_oracle_score(&fields, problem);
+  if (problem.sink) fields.push_back(Pointer{Operand::sinks});
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -143,6 +144,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("mask", std::string(to_string(problem.mask)));
   bindings.set("score", oracle_score(problem));
   bindings.set("score_formula", oracle_score_formula(problem));
+  bindings.conditions["sink"] = problem.sink;
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", 1 - facts_of(problem.dtype).exponent_bias));
   bindings.set("threads", kReferenceThreads);

@@ -42,9 +42,10 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
-              offsetof(attune_problem, invariant) == 104 && sizeof(attune_problem) == 112);
+              offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
+              sizeof(attune_problem) == 120);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -55,7 +56,8 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::lse, ATTUNE_LSE) && is_named(attune::Operand::d_q, ATTUNE_D_Q) &&
               is_named(attune::Operand::d_k, ATTUNE_D_K) && is_named(attune::Operand::d_v, ATTUNE_D_V) &&
               is_named(attune::Operand::d_o, ATTUNE_D_O) && is_named(attune::Operand::d_lse, ATTUNE_D_LSE) &&
-              attune::kOperandCount == 10);
+              is_named(attune::Operand::sinks, ATTUNE_SINKS) && is_named(attune::Operand::d_sinks, ATTUNE_D_SINKS) &&
+              attune::kOperandCount == 12);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -224,6 +226,8 @@ struct Request {
     problem.deterministic = flag_of("deterministic", from.deterministic) && problem.pass == attune::Pass::backward;
     problem.invariant = flag_of("invariant", from.invariant);
     problem.softcap = from.softcap;
+    problem.sink = flag_of("sink", from.sink);
+    if (from.reserved != 0) refuse("reserved " + std::to_string(from.reserved) + ": it must be 0");
     require_device(from.device);
     device = from.device;
   }

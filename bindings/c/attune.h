@@ -83,6 +83,9 @@ enum {
  *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
  * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T.
+ * With sinks, exp(sink) of a query's head counts in the sum of exponentials, neither scaled nor capped nor masked, and
+ * has no value: a query that sees no key has O = 0 and LSE = sink. Its gradient is -sum(exp(sink - LSE) *
+ * (rowsum(dO o O) - dLSE)) over the batch and the queries of its head.
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -112,6 +115,8 @@ typedef struct attune_problem {
   int32_t invariant;    /* 1: the bits of a row of O and LSE, dQ, dK and dV are the same alone and in a batch, with any
                            number of heads, and, of a query, in a chunk and in the whole sequence; which can be slower */
   float softcap;        /* positive: scaled scores x are capped before the mask, softcap * tanh(x / softcap); 0: not */
+  int32_t sink;         /* 1: with ATTUNE_SINKS; 0: without */
+  int32_t reserved;     /* 0 */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -127,7 +132,8 @@ typedef struct attune_tensor {
  * contiguous, natural logarithm, and forward does not write it where its data is null. Gradients of a loss have the
  * shape and dtype of what they are the gradient of, and strides of their own. Backward reads dO and dLSE, which is
  * contiguous as LSE is (null: the loss does not depend on LSE), and writes every element of dQ, dK and dV: 0 where a
- * query sees nothing or nobody sees a key. */
+ * query sees nothing or nobody sees a key. Problems with sinks read them: fp32 (heads_q), contiguous; backward writes
+ * their gradient, which is as they are. Its bits are the same for the same inputs, always. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -138,12 +144,14 @@ enum {
   ATTUNE_D_K = 6,
   ATTUNE_D_V = 7,
   ATTUNE_D_O = 8,
-  ATTUNE_D_LSE = 9
+  ATTUNE_D_LSE = 9,
+  ATTUNE_SINKS = 10,
+  ATTUNE_D_SINKS = 11
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left
  * out is as one whose data is null; what a call has no use for is not looked at. What has one number for each row (LSE
- * and its gradient) has no strides. */
+ * and its gradient) or for each head (sinks and theirs) has no strides. */
 typedef struct attune_operand {
   int32_t name;     /* ATTUNE_Q, ... */
   int32_t reserved; /* 0 */

@@ -58,9 +58,16 @@ bool rows_are_queries(Operand operand) {
   grouped.heads_q = 2;
   return operand_shape(grouped, operand).heads == grouped.heads_q;
 }
+// A number for each query head.
+bool is_of_heads(Operand operand) {
+  AttentionProblem longer;
+  longer.seq_q = 2;
+  return rows_are_queries(operand) && operand_shape(longer, operand).rows == 1;
+}
 std::string extents_of(Operand operand) { return rows_are_queries(operand) ? "of_queries" : "of_keys"; }
 
-bool among(std::span<const Operand> operands, Operand operand) {
+template <typename Operands>
+bool among(const Operands& operands, Operand operand) {
   return std::find(operands.begin(), operands.end(), operand) != operands.end();
 }
 
@@ -71,7 +78,7 @@ class Exporter {
  public:
   Exporter(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options, const TemplateSet& templates)
       : plan_(plan), problem_(plan.problem), device_(device), options_(options), templates_(templates) {
-    for (const std::span<const Operand> operands : {inputs_of(problem_.pass), outputs_of(problem_.pass)}) {
+    for (const OperandList& operands : {inputs_of(problem_), outputs_of(problem_)}) {
       for (const Operand operand : operands) (has_strides(operand) ? tensors_ : rows_).push_back(operand);
     }
     bind_names();
@@ -175,13 +182,20 @@ class Exporter {
     set("first_of_call", first ? "call.first_offset" : fmt::format("-{}_open", options_.name));
     set("last_of_call", hides ? "call.mask_offset" : fmt::format("{}_open", options_.name));
     set("open_right", first ? "asked.mask_offset != kOpenDiagonal && " : "");
-    set("formula",
-        forward ? problem_.softcap != 0
-                      ? "S = softcap tanh(softmax_scale Q K^T / softcap),   O = softmax(S + mask) V,   LSE = "
-                        "ln(sum(exp(S + mask)))"
-                      : "O = softmax(softmax_scale Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale Q K^T + mask)))"
-                : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
+    set("formula", forward ? forward_formula()
+                   : problem_.sink
+                       ? "dQ, dK, dV and the gradient of the sinks, from dO (and dLSE), Q, K, V, the sinks and the "
+                         "forward's O and LSE"
+                       : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
     set("relative_bound", fmt::format("{}", forward ? element.output_bound : element.gradient_bound));
+  }
+
+  std::string forward_formula() const {
+    const bool capped = problem_.softcap != 0;
+    const char* const scores = capped ? "S + mask" : "softmax_scale Q K^T + mask";
+    const std::string cap = capped ? "S = softcap tanh(softmax_scale Q K^T / softcap),   " : "";
+    if (!problem_.sink) return fmt::format("{0}O = softmax({1}) V,   LSE = ln(sum(exp({1})))", cap, scores);
+    return fmt::format("{0}LSE = ln(exp(sink) + sum(exp({1}))),   O = exp({1} - LSE) V", cap, scores);
   }
 
   // The sizes of the problem, and those that the kernels take: what infeasibility() says of sizes, as numbers.
@@ -213,6 +227,9 @@ class Exporter {
     set("softcap_value", float_text(problem_.softcap));
     set("asked_softcap", problem_.softcap != 0 ? "asked.softcap" : "0");
     set("cap_of_call", problem_.softcap != 0 ? ", call.softcap" : "");
+    all_.conditions["sink"] = problem_.sink;
+    all_.conditions["sink_gradient"] = problem_.sink && problem_.pass == Pass::backward;
+    set("sinks_of_call", problem_.sink ? ", call.sinks" : "");
     if (hides_first_keys(problem_.mask)) {
       set("first_offset", problem_.first_offset);
     } else {
@@ -221,13 +238,14 @@ class Exporter {
     set("mask_offset", problem_.mask_offset);
   }
 
-  bool is_output(Operand operand) const { return among(outputs_of(problem_.pass), operand); }
+  bool is_output(Operand operand) const { return among(outputs_of(problem_), operand); }
   bool may_be_null(Operand operand) const {
     return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand));
   }
 
   std::string note_of(Operand operand) const {
     const bool queries = rows_are_queries(operand);
+    if (is_of_heads(operand)) return fmt::format("(heads_q), fp32, {}", is_output(operand) ? "written" : "read");
     std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
     shape += has_strides(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
     const char* null =
@@ -401,7 +419,7 @@ class Exporter {
     if (!entries_.insert(entry).second)
       throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));
     const launch_rules::Launch rules = launch_rules::launch_of(launch, problem_);
-    constexpr const char* kRows[] = {"queries", "keys", "all", "following"};
+    constexpr const char* kRows[] = {"queries", "keys", "all", "of_batch", "following"};
 
     std::vector<std::string> fields, offsets, values;
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
@@ -443,12 +461,13 @@ class Exporter {
     const std::size_t count = plan_.launches.size();
     set("launch_words", count == 1 ? "one launch" : fmt::format("{} launches", count));
     std::vector<std::string> ordered, others;
-    for (const Operand operand : outputs_of(problem_.pass)) {
+    for (const Operand operand : outputs_of(problem_)) {
       auto& names = among(plan_.ordered_outputs, operand) ? ordered : others;
       names.push_back(fmt::format("`{}`", identifier(operand)));
     }
     std::string note = "Every element of the outputs is written";
-    note += problem_.pass == Pass::forward ? "; a query that sees no key has O = 0 and LSE = -infinity. "
+    note += problem_.pass == Pass::forward ? "; a query that sees no key has O = 0 and LSE = " +
+                                                 std::string(problem_.sink ? "its sink" : "-infinity") + ". "
                                            : ", with 0 where a query sees no key or no query sees a key. ";
     if (!ordered.empty())
       note += fmt::format("The same inputs give the same bits of {} in each call. ", fmt::join(ordered, ", "));
@@ -481,6 +500,7 @@ std::string default_export_name(const KernelPlan& plan) {
   if (hides_pairs(problem.mask)) name += fmt::format("_{}", to_string(problem.mask));
   if (problem.deterministic) name += "_deterministic";
   if (problem.softcap != 0) name += "_softcap";
+  if (problem.sink) name += "_sink";
   return name;
 }
 

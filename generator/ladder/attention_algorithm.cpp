@@ -117,6 +117,7 @@ class Launches {
     bind_attention(problem_, &bindings);
     bind_key_blocks(false, &bindings);
     bindings.conditions["invariant"] = false;
+    bind_row_end(problem_, true, &bindings);
     shared.bind(&bindings);
     launch.shared_bytes = shared.bytes();
     add("ladder_fa1", std::move(launch), std::move(bindings));
@@ -239,10 +240,10 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
                 fmt::format("\"{}\": algorithms of the ladder serve a causal mask and none; take a config instead",
                             canonical_text(problem)));
   }
-  if (problem.softcap != 0) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("\"{}\": algorithms of the ladder cap no scores; take a config instead", canonical_text(problem)));
+  if (problem.softcap != 0 || problem.sink) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("\"{}\": algorithms of the ladder know no softcap and no sinks; take a config instead",
+                            canonical_text(problem)));
   }
   Reasons reasons;
   if (!serves(family, {problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());

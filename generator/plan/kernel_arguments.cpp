@@ -119,6 +119,10 @@ void append_score_unit(Arguments* fields, const AttentionProblem& problem) {
   fields->push_back(problem.softcap != 0 ? Scalar::softcap : Scalar::softmax_scale);
 }
 
+void append_row_end(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.sink) fields->push_back(Pointer{Operand::sinks});
+}
+
 void append_score(Arguments* fields, const AttentionProblem& problem) {
   if (problem.softcap != 0) fields->push_back(Scalar::tanh_scale);
 }

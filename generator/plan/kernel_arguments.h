@@ -89,6 +89,8 @@ void append_pointers(Arguments* fields, std::initializer_list<Operand> operands)
 void append_mask(Arguments* fields, const AttentionProblem& problem);
 /// What LSE is counted in: the scale, with a softcap that.
 void append_score_unit(Arguments* fields, const AttentionProblem& problem);
+/// What the kernels' RowEnd computes with, beside the score unit.
+void append_row_end(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' ScoreFunction computes with.
 void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.

@@ -42,9 +42,9 @@ struct TensorMapSpec {
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see
 /// KernelLaunch::kv_grad_per_query_head).
-/// A tile of all rows is a query head as a whole. Rows that follow each other are those of all query heads and batch
-/// entries, in the order of LSE: a tile may hold queries of several heads.
-enum class TileRows { queries, keys, all, following };
+/// A tile of all rows is a query head as a whole, of one batch entry or of all. Rows that follow each other are those
+/// of all query heads and batch entries, in the order of LSE: a tile may hold queries of several heads.
+enum class TileRows { queries, keys, all, of_batch, following };
 
 /// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs
 /// heads knows how many share K and V.
@@ -77,7 +77,7 @@ struct KernelLaunch {
 
   /// CTAs in x: a cluster per tile of queries, query head (or heads_per_tile of them) and batch entry, or max_ctas;
   /// or one per tile of keys, key/value head (query head, where heads are apart) and batch entry; or one per query head
-  /// and batch entry.
+  /// and batch entry, or per query head.
   /// Throws Error(unsupported) for more than 2^31 - 1 of them.
   std::uint32_t grid_x(const AttentionProblem& problem) const;
   std::int32_t query_tiles(const AttentionProblem& problem) const;

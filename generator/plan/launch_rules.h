@@ -21,6 +21,7 @@ static_assert(launch_rules::kWorkspaceAlignment == attune::kWorkspaceAlignment &
 static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::queries) &&
               static_cast<int>(Rows::keys) == static_cast<int>(TileRows::keys) &&
               static_cast<int>(Rows::all) == static_cast<int>(TileRows::all) &&
+              static_cast<int>(Rows::of_batch) == static_cast<int>(TileRows::of_batch) &&
               static_cast<int>(Rows::following) == static_cast<int>(TileRows::following));
 
 // Inline, so that of what is copied here nothing is left but what a rule reads: each call of the library asks often.

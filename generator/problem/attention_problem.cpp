@@ -176,7 +176,7 @@ double count_flops(const AttentionProblem& problem) {
 double count_bytes(const AttentionProblem& problem) {
   double bytes = 0;
   for (const Operand operand : kOperands) {
-    const Access access = facts_of(operand).access(problem.pass);
+    const Access access = facts_of(operand).access(problem);
     if (access == Access::none || access == Access::may_read) continue;  // the latter a call may leave out
     const OperandShape shape = operand_shape(problem, operand);
     bytes += static_cast<double>(shape.all_rows()) * static_cast<double>(shape.columns) * size_of(shape.element);

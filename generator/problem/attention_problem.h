@@ -20,10 +20,13 @@ enum class Layout { bshd, bhsd };
 ///
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
 ///   With a softcap, softcap * tanh(scale * Q K^T / softcap) in place of scale * Q K^T.
-///   Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
+///   With sinks, a logit of each query head counts in the softmax's sum and nowhere else, as that of a key whose value
+///   is 0: l = exp(sink) + sum(exp(...)), O = sum(exp(...) V) / l, LSE = ln(l). It is neither scaled nor capped nor
+///   masked. Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
 /// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
+///   dsink = -sum(exp(sink - LSE) * delta) over the batch and the queries of its head
 /// Query head h reads key/value head h / (Hq / Hkv).
 struct AttentionProblem {
   Pass pass = Pass::forward;
@@ -42,6 +45,7 @@ struct AttentionProblem {
   float softmax_scale = 0.125f;   ///< multiplies the scores; positive and finite
   /// Positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask hides any. 0: they are not.
   float softcap = 0;
+  bool sink = false;             ///< sinks, (Hq) fp32, count in the sums of rows
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient

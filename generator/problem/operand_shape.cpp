@@ -1,6 +1,5 @@
 #include "generator/problem/operand_shape.h"
 
-#include <array>
 #include <iterator>
 #include <string>
 
@@ -26,40 +25,38 @@ OperandShape shape_of_o(const AttentionProblem& problem) {
 }
 OperandShape shape_of_lse(const AttentionProblem& problem) { return rows_of_queries(problem, 1, ElementType::fp32); }
 
+OperandShape shape_of_sinks(const AttentionProblem& problem) { return {1, problem.heads_q, 1, 1, ElementType::fp32}; }
+
+bool always(const AttentionProblem&) { return true; }
+bool of_sinks(const AttentionProblem& problem) { return problem.sink; }
+
 using enum Access;
 constexpr OperandFacts kFacts[] = {
-    {"q", "q", shape_of_q, reads, reads, true},              // Operand::q
-    {"k", "k", shape_of_k, reads, reads, true},              // Operand::k
-    {"v", "v", shape_of_v, reads, reads, true},              // Operand::v
-    {"o", "o", shape_of_o, writes, reads, true},             // Operand::o
-    {"lse", "lse", shape_of_lse, may_write, reads, false},   // Operand::lse
-    {"dq", "d_q", shape_of_q, none, writes, true},           // Operand::d_q
-    {"dk", "d_k", shape_of_k, none, writes, true},           // Operand::d_k
-    {"dv", "d_v", shape_of_v, none, writes, true},           // Operand::d_v
-    {"do", "d_o", shape_of_o, none, reads, true},            // Operand::d_o
-    {"dlse", "d_lse", shape_of_lse, none, may_read, false},  // Operand::d_lse
+    {"q", "q", shape_of_q, reads, reads, true, always},                    // Operand::q
+    {"k", "k", shape_of_k, reads, reads, true, always},                    // Operand::k
+    {"v", "v", shape_of_v, reads, reads, true, always},                    // Operand::v
+    {"o", "o", shape_of_o, writes, reads, true, always},                   // Operand::o
+    {"lse", "lse", shape_of_lse, may_write, reads, false, always},         // Operand::lse
+    {"dq", "d_q", shape_of_q, none, writes, true, always},                 // Operand::d_q
+    {"dk", "d_k", shape_of_k, none, writes, true, always},                 // Operand::d_k
+    {"dv", "d_v", shape_of_v, none, writes, true, always},                 // Operand::d_v
+    {"do", "d_o", shape_of_o, none, reads, true, always},                  // Operand::d_o
+    {"dlse", "d_lse", shape_of_lse, none, may_read, false, always},        // Operand::d_lse
+    {"sinks", "sinks", shape_of_sinks, reads, reads, false, of_sinks},     // Operand::sinks
+    {"dsinks", "d_sinks", shape_of_sinks, none, writes, false, of_sinks},  // Operand::d_sinks
 };
 static_assert(std::size(kFacts) == kOperandCount);
 
 constexpr bool is_read(Access access) { return access == reads || access == may_read; }
 constexpr bool is_written(Access access) { return access == writes || access == may_write; }
 
-struct OperandList {
-  std::array<Operand, kOperandCount> operands{};
-  std::size_t count = 0;
-
-  operator std::span<const Operand>() const { return {operands.data(), count}; }
-};
-constexpr OperandList operands_of(Pass pass, bool (*wanted)(Access)) {
+OperandList operands_of(const AttentionProblem& problem, bool (*wanted)(Access)) {
   OperandList list;
-  for (std::size_t i = 0; i < kOperandCount; ++i)
-    if (wanted(kFacts[i].access(pass))) list.operands[list.count++] = kOperands[i];
+  for (const Operand operand : kOperands) {
+    if (wanted(facts_of(operand).access(problem))) list.add(operand);
+  }
   return list;
 }
-constexpr OperandList kForwardInputs = operands_of(Pass::forward, is_read),
-                      kForwardOutputs = operands_of(Pass::forward, is_written),
-                      kBackwardInputs = operands_of(Pass::backward, is_read),
-                      kBackwardOutputs = operands_of(Pass::backward, is_written);
 
 }  // namespace
 
@@ -93,14 +90,8 @@ bool is_written(Operand operand) {
   return is_written(facts_of(operand).forward) || is_written(facts_of(operand).backward);
 }
 
-std::span<const Operand> inputs_of(Pass pass) {
-  if (pass == Pass::forward) return kForwardInputs;
-  return kBackwardInputs;
-}
+OperandList inputs_of(const AttentionProblem& problem) { return operands_of(problem, is_read); }
 
-std::span<const Operand> outputs_of(Pass pass) {
-  if (pass == Pass::forward) return kForwardOutputs;
-  return kBackwardOutputs;
-}
+OperandList outputs_of(const AttentionProblem& problem) { return operands_of(problem, is_written); }
 
 }  // namespace attune

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <span>
 #include <string_view>
 
 #include "generator/problem/attention_problem.h"
@@ -12,16 +12,18 @@
 namespace attune {
 
 /// A tensor that a call reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse };
-inline constexpr Operand kOperands[] = {Operand::q,   Operand::k,   Operand::v,   Operand::o,   Operand::lse,
-                                        Operand::d_q, Operand::d_k, Operand::d_v, Operand::d_o, Operand::d_lse};
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse, sinks, d_sinks };
+inline constexpr Operand kOperands[] = {Operand::q,   Operand::k,     Operand::v,     Operand::o,
+                                        Operand::lse, Operand::d_q,   Operand::d_k,   Operand::d_v,
+                                        Operand::d_o, Operand::d_lse, Operand::sinks, Operand::d_sinks};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
 std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
 
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
-/// gradient) has one column.
+/// gradient) has one column, one with a number for each query head (sinks and their gradient) one batch entry and one
+/// row, too.
 struct OperandShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   ElementType element = ElementType::bf16;
@@ -43,10 +45,14 @@ struct OperandFacts {
   std::string_view name;        ///< for people: "q", "dq"
   std::string_view identifier;  ///< in source: "q", "d_q"
   OperandShape (*shape)(const AttentionProblem& problem);
-  Access forward, backward;
-  bool strided;  ///< a call gives its strides; what has one number for each row is contiguous, (batch, head, row)
+  Access forward, backward;  ///< of problems that have it
+  bool strided;              ///< a call gives its strides; others are contiguous, (batch, head, row)
+  bool (*in_use)(const AttentionProblem& problem);  ///< whether a problem has it at all
 
-  constexpr Access access(Pass pass) const { return pass == Pass::forward ? forward : backward; }
+  Access access(const AttentionProblem& problem) const {
+    if (!in_use(problem)) return Access::none;
+    return problem.pass == Pass::forward ? forward : backward;
+  }
 };
 const OperandFacts& facts_of(Operand operand);
 
@@ -63,8 +69,20 @@ bool has_strides(Operand operand);
 /// Whether a kernel of some pass writes it.
 bool is_written(Operand operand);
 
-/// What a call of the pass reads, or may read, and what it writes, in the order of the interface.
-std::span<const Operand> inputs_of(Pass pass);
-std::span<const Operand> outputs_of(Pass pass);
+/// Some operands, in the order of the interface.
+class OperandList {
+ public:
+  void add(Operand operand) { operands_[count_++] = operand; }
+  const Operand* begin() const { return operands_.data(); }
+  const Operand* end() const { return operands_.data() + count_; }
+
+ private:
+  std::array<Operand, kOperandCount> operands_{};
+  std::size_t count_ = 0;
+};
+
+/// What a call of the problem reads, or may read, and what it writes.
+OperandList inputs_of(const AttentionProblem& problem);
+OperandList outputs_of(const AttentionProblem& problem);
 
 }  // namespace attune

@@ -51,6 +51,10 @@ void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bind
   bindings->conditions["score_slope"] = problem.softcap != 0;
 }
 
+void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings) {
+  bindings->conditions["sink"] = problem.sink && !of_part;
+}
+
 void bind_key_blocks(bool of_part, TemplateBindings* bindings) {
   bindings->set("first_blocks", of_part ? "of_part" : "fixed");
 }

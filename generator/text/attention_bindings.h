@@ -33,6 +33,9 @@ void bind_score_words(const AttentionProblem& problem, TemplateBindings* binding
 /// bind_score_words(), and what a kernel of gradients makes of a score's change: whether dS is P times its derivative.
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// Whether a sink counts when rows end; not of a kernel that sees a part of their keys.
+void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings);
+
 /// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part.
 void bind_key_blocks(bool of_part, TemplateBindings* bindings);
 

@@ -10,7 +10,7 @@ namespace attune {
 void require_tensors(const Tensors& tensors, const AttentionProblem& problem) {
   for (const Operand operand : kOperands) {
     const OperandFacts& facts = facts_of(operand);
-    const Access access = facts.access(problem.pass);
+    const Access access = facts.access(problem);
     if (access == Access::none) continue;
     const void* const data = tensors[operand].data;
     if (data == nullptr && (access == Access::reads || access == Access::writes)) {

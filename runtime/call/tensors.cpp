@@ -21,11 +21,10 @@ TensorView packed_view(const AttentionProblem& problem, Operand operand, const v
 }
 
 int alignment_of(const Tensors& tensors, const AttentionProblem& problem) {
-  for (const std::span<const Operand> operands : {inputs_of(problem.pass), outputs_of(problem.pass)}) {
-    for (const Operand operand : operands) {
-      if (has_strides(operand) && !rows_aligned(tensors[operand], operand_shape(problem, operand)))
-        return kElementAlignment;
-    }
+  for (const Operand operand : kOperands) {
+    const OperandFacts& facts = facts_of(operand);
+    if (facts.strided && facts.access(problem) != Access::none && !rows_aligned(tensors[operand], facts.shape(problem)))
+      return kElementAlignment;
   }
   return kWholeAlignment;
 }

@@ -155,6 +155,20 @@ OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double
                 [&](std::int64_t row) { return locate_row(operand_shape(problem, Operand::o), row); });
 }
 
+OutputErrors compare_sinks(const ReferenceSinkGradient& reference, std::span<const float> d_sinks) {
+  require_size(d_sinks.size(), reference.value.size(), "d_sinks");
+  const auto compared = [&](std::int64_t head) {
+    const auto at = static_cast<std::size_t>(head);
+    return ComparedElement{d_sinks[at], reference.value[at], reference.bound[at]};
+  };
+  ErrorSummary summary;
+  for (std::int64_t head = 0; head < static_cast<std::int64_t>(d_sinks.size()); ++head) {
+    const ComparedElement element = compared(head);
+    summary.add(head, element.value, element.reference, element.bound);
+  }
+  return finish("dsinks", 0, summary, compared, [](std::int64_t head) { return "head " + std::to_string(head); });
+}
+
 bool ForwardErrors::within() const {
   for (const OutputErrors& output : outputs) {
     if (!output.within) return false;

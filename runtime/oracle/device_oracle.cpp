@@ -5,6 +5,7 @@
 #include "generator/generate.h"
 #include "generator/oracle/oracle_kernels.h"
 #include "runtime/call/argument_packer.h"
+#include "runtime/oracle/sink_gradient.h"
 #include "runtime/system/template_folder.h"
 
 namespace attune {
@@ -28,6 +29,12 @@ T read(Device& device, DevicePointer from) {
 std::vector<double> read_doubles(Device& device, const DeviceBuffer& buffer) {
   std::vector<double> values(buffer.bytes() / sizeof(double));
   device.copy_from_device(values.data(), buffer.pointer(), buffer.bytes());
+  return values;
+}
+
+std::vector<float> read_floats(Device& device, const TensorView& tensor, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  device.copy_from_device(values.data(), reinterpret_cast<DevicePointer>(tensor.data), values.size() * sizeof(float));
   return values;
 }
 
@@ -107,7 +114,7 @@ std::size_t DeviceGradients::bytes_of(const AttentionProblem& problem) {
 }
 
 ReferenceBackward DeviceGradients::to_host(Device& device) const {
-  return {d_q.to_host(device), d_k.to_host(device), d_v.to_host(device)};
+  return {d_q.to_host(device), d_k.to_host(device), d_v.to_host(device), d_sinks};
 }
 
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
@@ -119,7 +126,8 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
                      noise_of_queries = doubles(row_count(problem)), noise_of_keys = doubles(2 * row_count(of_keys));
   DeviceGradients result{{doubles(2 * element_count(problem))},
                          {doubles(2 * element_count(of_keys))},
-                         {doubles(2 * element_count(of_keys))}};
+                         {doubles(2 * element_count(of_keys))},
+                         {}};
   const OutputBounds bounds = gradient_bounds_of(problem.dtype);
   ArgumentValues values = forward.values();
   values.set(kRowStatisticsFp64, statistics.pointer());
@@ -138,6 +146,13 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
   for (std::size_t key = 0; key < row_count(of_keys); ++key) {
     result.d_k.noise_squares += of_both[2 * key];
     result.d_v.noise_squares += of_both[2 * key + 1];
+  }
+  if (problem.sink) {
+    const std::vector<double> lse = read_doubles(*device, forward.lse), of_rows = read_doubles(*device, statistics);
+    std::vector<double> columns[kRowStatistics];
+    for (std::size_t i = 0; i < of_rows.size(); ++i) columns[i % kRowStatistics].push_back(of_rows[i]);
+    const std::vector<float> sinks = read_floats(*device, tensors[Operand::sinks], problem.heads_q);
+    result.d_sinks = sink_gradient(problem, sinks, {lse, columns[0], columns[1], columns[2]});
   }
   return result;
 }
@@ -208,9 +223,14 @@ std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients&
     return compare(compared_gradient(problem_, name, shape, gradient.noise_squares), tensor, gradient.values(),
                    gradient.weights());
   };
-  return {of("dq", Operand::o, reference.d_q, tensors[Operand::d_q]),
-          of("dk", Operand::k, reference.d_k, tensors[Operand::d_k]),
-          of("dv", Operand::k, reference.d_v, tensors[Operand::d_v])};
+  std::vector<OutputErrors> errors = {of("dq", Operand::o, reference.d_q, tensors[Operand::d_q]),
+                                      of("dk", Operand::k, reference.d_k, tensors[Operand::d_k]),
+                                      of("dv", Operand::k, reference.d_v, tensors[Operand::d_v])};
+  if (problem_.sink) {
+    errors.push_back(
+        compare_sinks(reference.d_sinks, read_floats(*device_, tensors[Operand::d_sinks], problem_.heads_q)));
+  }
+  return errors;
 }
 
 std::uint64_t DeviceOracle::checksum(DevicePointer elements, std::int64_t count) {

@@ -24,7 +24,7 @@ struct DeviceReference {
   ReferenceForward to_host(Device& device) const;
 };
 
-/// Computes the reference by the generated fp64 kernel. `tensors` needs q, k and v.
+/// Computes the reference by the generated fp64 kernel. `tensors` needs q, k and v, and sinks.
 DeviceReference make_device_reference(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const Tensors& tensors);
 
@@ -41,13 +41,14 @@ struct DeviceGradient {
 /// A ReferenceBackward that stays in device memory.
 struct DeviceGradients {
   DeviceGradient d_q, d_k, d_v;
+  ReferenceSinkGradient d_sinks;  ///< on the host: a few numbers
 
   static std::size_t bytes_of(const AttentionProblem& problem);
   ReferenceBackward to_host(Device& device) const;
 };
 
-/// By the generated fp64 kernels. `tensors` need q, k, v and d_o and may have d_lse. As reference_backward(), from an O
-/// and LSE of its own.
+/// By the generated fp64 kernels. `tensors` need q, k, v and d_o, and sinks, and may have d_lse. As
+/// reference_backward(), from an O and LSE of its own.
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const Tensors& tensors);
 
@@ -63,7 +64,7 @@ class DeviceOracle {
   /// What compare_forward() says of O, but for the order of its sums. `o` has the strides of packed_view().
   OutputErrors compare_o(const DeviceReference& reference, const TensorView& o);
 
-  /// What compare_backward() says of dQ, dK and dV, but for the order of its sums. They have the strides of
+  /// What compare_backward() says of dQ, dK, dV and dsinks, but for the order of its sums. They have the strides of
   /// packed_view().
   std::vector<OutputErrors> compare_gradients(const DeviceGradients& reference, const Tensors& tensors);
 

@@ -57,6 +57,9 @@ struct ComparedTensor {
 /// Throws Error(invalid_argument) if there are not as many elements as the reference has.
 OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTensor& tensor);
 
+/// `d_sinks` holds a number for each query head. Throws Error(invalid_argument) otherwise.
+OutputErrors compare_sinks(const ReferenceSinkGradient& reference, std::span<const float> d_sinks);
+
 /// `lse` holds as many rows as the reference. Throws Error(invalid_argument) otherwise.
 OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double> reference,
                          std::span<const float> lse);

@@ -81,4 +81,12 @@ std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std:
   return values;
 }
 
+std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t seed) {
+  std::vector<float> sinks;
+  for (const std::uint16_t bits : random_normal(problem.dtype, static_cast<std::size_t>(problem.heads_q), seed))
+    sinks.push_back(
+        static_cast<float>(to_double(problem.dtype, bits) + natural_logarithm(static_cast<double>(problem.seq_kv))));
+  return sinks;
+}
+
 }  // namespace attune

@@ -18,21 +18,21 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRowsPerTask = 16;
 
-// One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values. Writes o and
-// weight (D each).
-double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, RowRange keys,
-              std::vector<double>& p, double* o, double* weight) {
+// One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; sink is -inf for none; p is scratch for Skv
+// values. Writes o and weight (D each).
+double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, double sink,
+              RowRange keys, std::vector<double>& p, double* o, double* weight) {
   const std::int64_t columns = problem.head_dim;
   std::fill_n(o, columns, 0.0);
   std::fill_n(weight, columns, 0.0);
-  if (keys.size() == 0) return -kInfinity;
+  if (keys.size() == 0) return sink;
   std::fill(p.begin() + keys.begin, p.begin() + keys.end, 0.0);
   for (std::int64_t d = 0; d < columns; ++d) {
     const float* key = k + d * problem.seq_kv;
     for (std::int64_t j = keys.begin; j < keys.end; ++j) p[j] += q[d] * key[j];
   }
   const double scale = problem.softmax_scale, cap = problem.softcap;
-  double maximum = -kInfinity;
+  double maximum = sink;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     p[j] *= scale;
     if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
@@ -40,7 +40,7 @@ double attend(const AttentionProblem& problem, const double* q, const float* k, 
   }
   const double least_p =
       facts_of(problem.dtype).smallest_normal();  // beside the largest, which is 1 or more in a kernel
-  double sum = 0;
+  double sum = std::exp(sink - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const float* value = v + j * columns;
@@ -65,11 +65,13 @@ ReferenceForward allocate_reference(const AttentionProblem& problem) {
 }  // namespace
 
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
-                                   std::span<const std::uint16_t> k, std::span<const std::uint16_t> v) {
+                                   std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
+                                   std::span<const float> sinks) {
   validate(problem);
   require_packed(problem, q, Operand::q, "q");
   require_packed(problem, k, Operand::k, "k");
   require_packed(problem, v, Operand::v, "v");
+  require_sinks(problem, sinks, "sinks");
   const std::vector<float> keys = unpack<float>(problem, k, Operand::k, true),
                            values = unpack<float>(problem, v, Operand::v, false);
   const TensorView q_view = packed_view(problem, Operand::q);
@@ -90,9 +92,9 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       std::transform(from, from + columns, query.begin(),
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
-      reference.lse[at] =
-          attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv, mask.keys_of_query(row), p,
-                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
+      reference.lse[at] = attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv,
+                                 problem.sink ? sinks[head] : -kInfinity, mask.keys_of_query(row), p,
+                                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
   return reference;

@@ -23,17 +23,19 @@ struct ReferenceForward {
   std::vector<double> weight;
 };
 
-/// Scalar code on the CPU, all cores. q, k, v hold packed tensors in problem.layout.
+/// Scalar code on the CPU, all cores. q, k, v hold packed tensors in problem.layout; sinks (Hq) those of a problem that
+/// has them. Throws Error(invalid_argument) for tensors of a wrong size.
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
-                                   std::span<const std::uint16_t> k, std::span<const std::uint16_t> v);
+                                   std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
+                                   std::span<const float> sinks = {});
 
-/// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v.
+/// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v, and sinks.
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                              const Tensors& tensors);
 
 /// Errors of one output against the reference.
 struct OutputErrors {
-  std::string name;     ///< "o", "lse"
+  std::string name;     ///< "o", "lse", "dq", "dsinks"
   double relative = 0;  ///< ||x - ref|| / ||ref|| (0 / 0 = 0)
   double max_abs = 0;
   double worst_ratio = 0;  ///< largest elementwise |x - ref| / bound
@@ -64,6 +66,7 @@ ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceFo
 struct BackwardInputs {
   std::span<const std::uint16_t> q, k, v, d_o;
   std::span<const float> d_lse;
+  std::span<const float> sinks = {};  ///< (Hq), of a problem that has them
 };
 
 /// One gradient in double precision, (B, H, S, D) in this order whatever the problem's layout.
@@ -73,19 +76,26 @@ struct ReferenceGradient {
   double noise_squares = 0;    ///< of all elements: the errors, squared, that remain where a gradient cancels
 };
 
+/// The gradient of sinks in double precision, (Hq), and what a correct kernel may be off; both empty without sinks.
+struct ReferenceSinkGradient {
+  std::vector<double> value, bound;
+};
+
 struct ReferenceBackward {
   ReferenceGradient d_q, d_k, d_v;
+  ReferenceSinkGradient d_sinks;
 };
 
 /// Scalar code on the CPU, all cores, from the same rounded inputs as a kernel's, but with an O and LSE of its own in
 /// double:
 ///   P = exp(scale Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale dS K   dK = scale dS^T Q   (dK and dV summed over the query heads of a group)
+///   dsink = -sum(exp(sink - LSE) delta) over the batch and the queries of its head
 /// Queries that see nothing and keys that nobody sees have gradients of 0; dLSE of the former is not looked at.
 ReferenceBackward reference_backward(const AttentionProblem& problem, const BackwardInputs& inputs);
 
 struct BackwardErrors {
-  std::vector<OutputErrors> outputs;  ///< dq, dk, dv
+  std::vector<OutputErrors> outputs;  ///< dq, dk, dv, and dsinks of a problem that has them
   bool within() const;
 };
 
@@ -110,9 +120,13 @@ struct BackwardErrors {
 /// sum_j(p^2 v^2))), and h or g for each rounded P or dS, added in squares. Fewer than 256 attended pairs are too few
 /// for such an average: then the elements' bounds alone count. NaN is never within. Throws Error(invalid_argument) for
 /// tensors of a wrong size.
+///
+/// A sink: |x - ref| <= min(sum P u e, 8 sqrt(sum (P noise of delta)^2)) + sum 2 P |delta| (1e-5 + 1e-6 |LSE|) + 1e-30,
+/// P = exp(sink - LSE), over all its rows: what delta's errors come to, at most or as independent ones, and what those
+/// of LSE and the sum.
 BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,
                                 std::span<const std::uint16_t> d_q, std::span<const std::uint16_t> d_k,
-                                std::span<const std::uint16_t> d_v);
+                                std::span<const std::uint16_t> d_v, std::span<const float> d_sinks = {});
 
 /// Conversions between storage and double, round to nearest even; NaN and infinities kept.
 double to_double(DataType dtype, std::uint16_t bits);
@@ -120,5 +134,8 @@ std::uint16_t from_double(DataType dtype, double value);
 
 /// Random normal values rounded to dtype; the same seed and count give the same bits on any machine.
 std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std::uint64_t seed);
+
+/// Random sinks of a problem, as large as the LSE of random inputs is, so that they take a good part of each sum.
+std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t seed);
 
 }  // namespace attune

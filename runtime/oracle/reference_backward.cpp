@@ -13,6 +13,7 @@
 #include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
+#include "runtime/oracle/sink_gradient.h"
 #include "runtime/oracle/unpacked.h"
 
 namespace attune {
@@ -49,7 +50,8 @@ class Backward {
         rows_(problem.batch * problem.heads_q * problem.seq_q),
         unit_(gradient_bounds_of(problem.dtype).unit_roundoff),
         step_(gradient_bounds_of(problem.dtype).smallest_step),
-        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v)),
+        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.sinks)),
+        sinks_(inputs.sinks.begin(), inputs.sinks.end()),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
         v_(unpack<double>(problem, inputs.v, Operand::v, false)),
@@ -80,6 +82,7 @@ class Backward {
   ReferenceBackward run() {
     over_queries();
     over_keys();
+    result_.d_sinks = sink_gradient(problem_, sinks_, {forward_.lse, delta_, delta_error_, delta_noise_});
     return std::move(result_);
   }
 
@@ -196,6 +199,7 @@ class Backward {
   const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
   const double unit_, step_;
   const ReferenceForward forward_;
+  const std::vector<float> sinks_;
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
   // Of each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;

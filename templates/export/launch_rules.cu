@@ -32,8 +32,9 @@ struct Split {
 };
 constexpr int kFill = 0, kFixed = -1, kMostParts = 64;
 
-// What tiles are rows of: queries of a query head; keys of a key/value head; all queries of a head; queries of all heads, one after the other.
-enum class Rows { queries, keys, all, following };
+// What tiles are rows of: queries of a query head; keys of a key/value head; all queries of a head, in one batch entry or in all; queries of all heads, one
+// after the other.
+enum class Rows { queries, keys, all, of_batch, following };
 
 struct Launch {
   Rows rows;
@@ -134,11 +135,12 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
 }
 
 inline std::int64_t heads_of_tiles(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::of_batch) return call.heads_q;
   return launch.rows == Rows::keys && !launch.kv_grad_per_query_head ? call.batch * call.heads_kv
                                                                      : call.batch * call.heads_q / launch.heads_per_tile;
 }
 inline std::int64_t tiles_of_head(const Launch& launch, const Call& call) {
-  if (launch.rows == Rows::all) return 1;
+  if (launch.rows == Rows::all || launch.rows == Rows::of_batch) return 1;
   return launch.rows == Rows::keys ? key_tiles_of(launch, call) : query_tiles_of(launch, call);
 }
 

@@ -29,6 +29,9 @@ constexpr double kRowFactor = 20;     // the same of each row may be so many tim
 //% if forward
 constexpr double kLseBound = 2e-4;
 //% end
+//% if sink_gradient
+constexpr double kSinkBound = 1e-4;   // of an error, to the sum of its terms' sizes
+//% end
 constexpr std::int64_t kLengthStep = ${length_step};  // lengths must be multiples of it
 
 #define CHECK_CUDA(call) check_cuda((call), #call, __LINE__)
@@ -54,11 +57,20 @@ struct Problem {
 //% if softcap
   float cap;
 //% end
+//% if sink
+  const float* sinks;  // of each query head: a score without a value
+//% end
 };
 //% if softcap
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
+// Its derivative by p.scale * product.
+__device__ float slope_of(const Problem& p, float product) {
+  const float cosine = coshf(p.scale * product / p.cap);
+  return 1 / (cosine * cosine);
+}
 //% else
 __device__ float score_of(const Problem& p, float product) { return p.scale * product; }
+__device__ float slope_of(const Problem&, float) { return 1; }
 //% end
 __device__ bool sees(const Problem& p, int i, int j) { return j - i >= p.first && j - i <= p.last; }
 
@@ -86,13 +98,24 @@ __device__ float dot(const float* row, const View& view, int b, int h, int i) {
   return sum;
 }
 
+//% if sink
+// Near what rows' LSE is, so that they take a good part of the sums.
+__global__ void fill_sinks(float* sinks, float near, std::uint64_t seed) {
+  if (threadIdx.x == 0) sinks[blockIdx.x] = near + normal(seed, blockIdx.x);
+}
+
+//% end
 // O and LSE of one query a CTA, by blocks of kThreads keys.
 __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float* lse) {
   const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
   const int h_kv = h / (p.heads_q / p.heads_kv), t = threadIdx.x;
   __shared__ float query[kMostColumns], scores[kThreads];
   for (int c = t; c < kHeadDim; c += kThreads) query[c] = static_cast<float>(at<Element>(q, b, h, i, c));
+//% if sink
+  float highest = p.sinks[h], sum = 1, acc[kMostColumns / kThreads] = {};
+//% else
   float highest = -INFINITY, sum = 0, acc[kMostColumns / kThreads] = {};
+//% end
   for (int first = 0; first < p.seq_kv; first += kThreads) {
     __syncthreads();
     const int j = first + t;
@@ -138,8 +161,8 @@ __global__ void naive_delta(Problem p, View o, View d_o, const float* d_lse, flo
   delta[blockIdx.x] = sum - (d_lse != nullptr ? d_lse[blockIdx.x] : 0);
 }
 
-__device__ float probability(const Problem& p, int i, int j, float score, float lse) {
-  return sees(p, i, j) && lse != -INFINITY ? expf(p.scale * score - lse) : 0;
+__device__ float probability(const Problem& p, int i, int j, float product, float lse) {
+  return sees(p, i, j) && lse != -INFINITY ? expf(score_of(p, product) - lse) : 0;
 }
 
 // dQ of one query a CTA.
@@ -156,8 +179,10 @@ __global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const floa
     __syncthreads();
     const int j = first + t;
     d_s[t] = 0;
-    if (j < p.seq_kv && sees(p, i, j))
-      d_s[t] = probability(p, i, j, dot(query, k, b, h_kv, j), lse[blockIdx.x]) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+    if (j < p.seq_kv && sees(p, i, j)) {
+      const float product = dot(query, k, b, h_kv, j);
+      d_s[t] = probability(p, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+    }
     __syncthreads();
     for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
       if (d_s[n] == 0) continue;
@@ -185,8 +210,9 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
       const int i = first + t;
       probabilities[t] = d_s[t] = 0;
       if (i < p.seq_q && sees(p, i, j)) {
-        probabilities[t] = probability(p, i, j, dot(key, q, b, h, i), lse[rows + i]);
-        d_s[t] = probabilities[t] * (dot(value, d_o, b, h, i) - delta[rows + i]);
+        const float product = dot(key, q, b, h, i);
+        probabilities[t] = probability(p, i, j, product, lse[rows + i]);
+        d_s[t] = probabilities[t] * slope_of(p, product) * (dot(value, d_o, b, h, i) - delta[rows + i]);
       }
       __syncthreads();
       for (int n = 0; n < kThreads && first + n < p.seq_q; ++n) {
@@ -203,6 +229,23 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
     d_v[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = acc_v[c / kThreads];
   }
 }
+//% if sink
+
+// The gradient of a head's sink, and the sum of its terms' sizes, which its error is relative to; a thread for each head.
+__global__ void naive_dsinks(Problem p, const float* lse, const float* delta, float* d_sinks, float* sizes) {
+  if (threadIdx.x != 0) return;
+  double sum = 0, size = 0;
+  for (int b = 0; b < p.batch; ++b)
+    for (int i = 0; i < p.seq_q; ++i) {
+      const std::int64_t row = (static_cast<std::int64_t>(b) * p.heads_q + blockIdx.x) * p.seq_q + i;
+      const double term = exp(static_cast<double>(p.sinks[blockIdx.x]) - lse[row]) * delta[row];
+      sum -= term;
+      size += fabs(term);
+    }
+  d_sinks[blockIdx.x] = static_cast<float>(sum);
+  sizes[blockIdx.x] = static_cast<float>(size);
+}
+//% end
 //% end
 
 // Device memory that frees itself, filled with bits that are NaN.
@@ -318,6 +361,20 @@ void compare_lse(const std::string& what, const Memory& found_rows, const Memory
 }
 
 //% end
+//% if sink_gradient
+void compare_sinks(const std::string& what, const Memory& found_heads, const Memory& reference, const Memory& sizes) {
+  const std::vector<float> found = found_heads.copy<float>(), expected = reference.copy<float>(), size = sizes.copy<float>();
+  double worst = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(found[i]) - expected[i]) / std::max(static_cast<double>(size[i]), 1e-30);
+    worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+  }
+  char text[100];
+  std::snprintf(text, sizeof(text), "error %.2e of at most %.2e of its terms", worst, kSinkBound);
+  print_line("dsink", what, worst <= kSinkBound, text);
+}
+
+//% end
 std::int64_t rounded(std::int64_t length) { return std::max<std::int64_t>(kLengthStep, length / kLengthStep * kLengthStep); }
 
 // The mask of a call of other lengths: it keeps its distance from the diagonal that ends at the last key.
@@ -334,8 +391,13 @@ void move_mask(const ${name}_call& exported, ${name}_call* call) {
 }
 
 void check(const std::string& what, ${name}_call call, Order order) {
+//% if sink
+  const Memory sinks(static_cast<std::size_t>(call.heads_q) * sizeof(float));
+  fill_sinks<<<static_cast<int>(call.heads_q), kThreads>>>(sinks.floats(), logf(static_cast<float>(call.seq_kv)), 6);
+  call.sinks = sinks.floats();
+//% end
   const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${sinks_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors
@@ -368,6 +430,12 @@ void check(const std::string& what, ${name}_call call, Order order) {
   naive_dq<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dq.floats());
   naive_dkdv<<<k->all_rows(), kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dk.floats(),
                                           reference_dv.floats());
+//% if sink
+  const Memory d_sinks(static_cast<std::size_t>(problem.heads_q) * sizeof(float));
+  const Memory reference_dsinks(static_cast<std::size_t>(problem.heads_q) * sizeof(float)), sink_sizes(static_cast<std::size_t>(problem.heads_q) * sizeof(float));
+  naive_dsinks<<<problem.heads_q, kThreads>>>(problem, call.lse, delta.floats(), reference_dsinks.floats(), sink_sizes.floats());
+  call.d_sinks = d_sinks.floats();
+//% end
 //% end
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -388,6 +456,9 @@ void check(const std::string& what, ${name}_call call, Order order) {
   compare("dq", what, *d_q, reference_dq);
   compare("dk", what, *d_k, reference_dk);
   compare("dv", what, *d_v, reference_dv);
+//% if sink
+  compare_sinks(what, d_sinks, reference_dsinks, sink_sizes);
+//% end
 //% end
   // A workspace that is not new, and a call that is wrong.
   if (order == Order::as_exported) {

@@ -7,6 +7,10 @@
 // That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.
 // A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
 
+//% if sink
+//
+// The sink of a row's head counts in the sum l beside its parts, and has no value.
+//% end
 //% include primitives/mma_sync
 
 struct Arguments {
@@ -26,6 +30,10 @@ static_assert(kRows * kRowLanes == kThreads && kChunks <= kRowLanes);
 //% include tile/${chunk_access}
 //% include tile/pack_elements
 //% include attention/sequence_${sequence}
+//% if sink
+constexpr float kHeadroom = 0;  // powers of two by which sums are smaller than their maxima say
+//% include attention/row_end_sink
+//% end
 
 // A chunk of columns of a row: what one part gives it, or several.
 struct Sums {
@@ -77,9 +85,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       if (some[i].row_sum != 0) sums.add(some[i], args.softmax_scale_log2);
   }
 
+//% if sink
+  const RowEnd end(args, static_cast<i32>(row / args.seq_q % args.heads_q), sums.row_max, sums.row_sum);
+  const float inverse = end.inverse();
+  if (args.lse != nullptr && chunk == 0) st_global_f32(args.lse + row, end.lse(lg2_approx_ftz_f32(end.sum) * kLn2));
+//% else
   const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum) : 0;  // a NaN stays one
   if (args.lse != nullptr && chunk == 0)
     st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
+//% end
   if (!has_columns) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);

@@ -7,6 +7,10 @@
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
+//% if sink
+//
+// The sink of a row's head counts in the sum of the weights beside its parts, and has no value.
+//% end
 //% include primitives/mma_sync
 
 struct Arguments {
@@ -27,6 +31,9 @@ static_assert(kWarpsOfRow == 1 || kRows == 1);   // the warps of a CTA meet once
 //% include tile/${chunk_access}
 //% include tile/pack_elements
 //% include attention/sequence_${sequence}
+//% if sink
+//% include attention/row_end_sink
+//% end
 
 // Adds what the lanes hold whose index differs in this bit, unless the bit tells columns apart.
 template <i32 kMask>
@@ -131,7 +138,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
   some.load_o(o_of_row, rows, first, chunk < kChunks);
   const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
+//% if sink
+  const RowEnd end(args, static_cast<i32>(row / args.seq_q % args.heads_q), m, weights);
+  const float inverse = end.inverse();
+//% else
   const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+//% end
 
   // Weights that add up to 1: sums of the largest numbers do not overflow.
   float sums[8] = {};
@@ -172,7 +184,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
 
   if (args.lse != nullptr && lane == 0)
+//% if sink
+    st_global_f32(args.lse + row, end.lse((lg2_approx_ftz_f32(end.sum) + kHeadroom) * kLn2));
+//% else
     st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.${score_unit}, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
+//% end
   if (!has_chunk) return;
   const i32 batch_head = static_cast<i32>(row / args.seq_q);
   const Sequence sequence(args, batch_head / args.heads_q);

@@ -8,6 +8,10 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
+//% if sink
+//
+// The sink of a row's head counts in l beside its keys, and has no value.
+//% end
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //% if packed
@@ -125,6 +129,10 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 //% include mma_sync/${query_operand}
 //% include mma_sync/gemm_qk
 //% include mma_sync/${gemm_pv}
+//% if sink
+constexpr float kHeadroom = 0;  // powers of two by which sums are smaller than their maxima say
+//% include attention/row_end_sink
+//% end
 //% include mma_sync/online_softmax
 
 // Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
@@ -217,7 +225,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% if raw_parts
   softmax.add_lanes();
 //% else
+//% if sink
+  softmax.normalize(acc_o, args, [&](i32 t, i32 half) { return tile.head_of(first_row + 16 * t + 8 * half + static_cast<i32>(lane_index() / 4)); });
+//% else
   softmax.normalize(acc_o);
+//% end
 //% end
   store_output(args, tile, q_tile, warp_row, acc_o);
   store_lse(args, tile, warp_row, softmax);

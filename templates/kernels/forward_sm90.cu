@@ -8,6 +8,10 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
+//% if sink
+//
+// The sink of a row's head counts in l beside its keys, and has no value.
+//% end
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
@@ -187,6 +191,9 @@ struct Barriers {
 //% include wgmma/warpgroup_${probability_operand}
 //% include wgmma/consumer
 
+//% if sink
+//% include attention/row_end_sink
+//% end
 //% include wgmma/store_rows_${results}
 //% if adds_sums
 //% include wgmma/promoted_sums

@@ -6,6 +6,10 @@
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key has
 // o = 0, weight = 0, LSE = -inf.
+//% if sink
+//
+// The head's sink is one more score s_j, whose v_j is 0.
+//% end
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, ${shared_bytes} bytes in all
 
@@ -97,6 +101,21 @@ struct RunningSoftmax {
     bar_sync();
   }
 
+//% if sink
+  // One more score, of no value.
+  __device__ __forceinline__ void add_sink(double sink) {
+    const double new_maximum = max_f64(maximum, sink);
+    const double rescale = exp_f64(maximum - new_maximum);
+    sum = sum * rescale + exp_f64(sink - new_maximum);
+    maximum = new_maximum;
+#pragma unroll
+    for (i32 c = 0; c < kColumns; ++c) {
+      o[c] *= rescale;
+      weight[c] *= rescale;
+    }
+  }
+
+//% end
  private:
   __device__ __forceinline__ void add_column(i32 c, u32 shared, const u16* value, i64 stride_row, i32 count) {
     for (i32 j = 0; j < count; ++j, value += stride_row) {
@@ -146,6 +165,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }
+//% if sink
+  softmax.add_sink(static_cast<double>(ld_global_f32(args.sinks + query.head)));
+//% end
   store_results(args, query, softmax);
 }
 //% include primitives/entry/${target}

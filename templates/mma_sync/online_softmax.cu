@@ -39,7 +39,13 @@ struct OnlineSoftmax {
 //% else
   // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
 //% end
+//% if sink
+  // The sink of the row's head, head_of(t, half), counts in l.
+  template <typename HeadOf>
+  __device__ __forceinline__ void normalize(OutputFragments& acc_o, const Arguments& args, const HeadOf& head_of) {
+//% else
   __device__ __forceinline__ void normalize(OutputFragments& acc_o) {
+//% end
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) {
       const i32 t = i / 2, half = i % 2;
@@ -48,7 +54,11 @@ struct OnlineSoftmax {
       sum += shfl_sync_bfly_f32<1>(sum);
       sum += shfl_sync_bfly_f32<2>(sum);
 //% end
+//% if sink
+      const float inverse = RowEnd(args, head_of(t, half), row_max[t][half], sum).inverse();
+//% else
       const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
+//% end
 #pragma unroll
       for (i32 n = 0; n < kChunks; ++n) {
         acc_o[t][n][2 * half] *= inverse;
@@ -69,12 +79,14 @@ struct OnlineSoftmax {
   }
 //% end
 
+//% if !sink
   // LSE = scale m + ln l, after normalize().
   __device__ __forceinline__ float lse(float softmax_scale, i32 t, i32 half) const {
     constexpr float kLn2 = 0.693147180559945309f;
     const float sum = row_sum[t][half];
     return sum != 0 ? fma_rn_f32(row_max[t][half], softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
   }
+//% end
 
  private:
   __device__ __forceinline__ float largest_score(const ScoreFragments& s, i32 t, i32 half) const {

@@ -12,12 +12,21 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     sum += shfl_sync_bfly_f32<1>(sum);
     sum += shfl_sync_bfly_f32<2>(sum);
 //% end
+//% if sink
+    const RowEnd end(args, tile.head_of(row + 8 * half), softmax.row_max[half], sum);
+    const float inverse = end.inverse();
+//% else
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+//% end
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
+//% if sink
+      const float lse = end.lse(softmax.log2_without_headroom(end.sum) * kLn2);
+//% else
       const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.${score_unit}, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+//% end
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =

@@ -49,6 +49,11 @@ constexpr Golden kGoldens[] = {
     {"forward_bf16_d64_softcap", "sq4096 d64 causal softcap30", "sm80 q128 kv64 w4 st2", "a100"},
     {"forward_sm90_bf16_d128_softcap", "sq4096 d128 causal softcap30",
      "sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent", "h200"},
+    {"forward_bf16_d64_sink", "sq4096 d64 causal sink", "sm80 q128 kv64 w4 st2", "a100"},
+    {"forward_sm90_bf16_d128_sink", "sq4096 d128 window=127,0 sink softcap30",
+     "sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent", "h200"},
+    {"forward_combine_bf16_d128_sink", "hq32 hkv4 sq1 skv8192 d128 sink",
+     "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200", 1},
     {"forward_bf16_d64_invariant", "sq4096 d64 causal invariant", "sm80 q64 kv64 w4 st2", "a100"},
     {"forward_sm90_bf16_d128_invariant", "sq4096 d128 causal invariant",
      "sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent", "h200"},
@@ -98,6 +103,9 @@ constexpr Golden kGoldens[] = {
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
     {"backward_sm90_bf16_d256_softcap", "backward sq4096 d256 softcap30",
      "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first", "h200", 1},
+    {"backward_sinks_bf16_d64", "backward sq4096 d64 causal sink", "sm80 q64 kv64 w4 st2", "a100", 3},
+    {"backward_sinks_bf16_d128_columns", "backward sq4096 d128 sink", "sm90 q64 kv128 st3 overlap=within dq=atomic",
+     "h200", 3},
     {"ladder_scores_bf16_d64_causal", "sq1000 d64 causal", nullptr, "a100", 0, "standard"},
     {"ladder_softmax_safe", "sq1000 d64", nullptr, "a100", 1, "standard"},
     {"ladder_softmax_online", "sq1000 d64", nullptr, "a100", 1, "online"},
@@ -105,6 +113,7 @@ constexpr Golden kGoldens[] = {
     {"ladder_fa1_bf16_d128_causal", "sq1000 d128 causal", nullptr, "h200", 0, "fa1"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
     {"reference_fp16_d40_softcap", "fp16 sq100 d40 causal softcap30", nullptr, "a100"},
+    {"reference_fp16_d40_sink", "fp16 sq100 d40 causal sink", nullptr, "a100"},
 };
 
 std::filesystem::path folder() { return attune::testing::source_folder() / "tests" / "golden"; }

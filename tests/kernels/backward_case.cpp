@@ -148,6 +148,7 @@ std::string to_string(const BackwardCase& test) {
   std::ostringstream text;
   text << canonical_text(test.problem) << " | " << (test.looked_up ? "looked up" : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
+  if (test.sink) text << " sinks near " << *test.sink;
   if (test.data) text << ' ' << to_string(*test.data);
   return text.str();
 }
@@ -180,14 +181,15 @@ BackwardData::BackwardData(const BackwardCase& test) {
     for (const std::uint16_t bits : random_normal(problem.dtype, rows, 8 * test.seed + 4))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
-  const ReferenceForward forward = reference_forward(problem, q, k, v);
+  if (problem.sink) sinks = make_sinks(problem, test.sink.value_or(std::log(static_cast<double>(problem.seq_kv))));
+  const ReferenceForward forward = reference_forward(problem, q, k, v, sinks);
   for (std::size_t row = 0; row < rows; ++row) {
     lse.push_back(static_cast<float>(forward.lse[row]));
     // The loss does not depend on an LSE of -inf: what a framework leaves there must not be looked at.
     if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
   }
   o = packed(problem, Operand::o, forward.o);
-  reference = reference_backward(problem, {q, k, v, d_o, d_lse});
+  reference = reference_backward(problem, {q, k, v, d_o, d_lse, sinks});
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
@@ -213,7 +215,12 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
     if (!values.empty()) device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
     return buffer;
   };
-  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
+  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse), sinks = upload(data.sinks);
+  // Those of heads that are not there must not be written.
+  constexpr std::size_t kGuard = 2;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> d_sinks_image(data.sinks.size() + 2 * kGuard, nan);
+  const DeviceBuffer d_sinks = upload(d_sinks_image);
   Tensors tensors;
   tensors[Operand::q] = q.view();
   tensors[Operand::k] = k.view();
@@ -225,6 +232,10 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_k] = d_k.view();
   tensors[Operand::d_v] = d_v.view();
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
+  if (test.problem.sink) {
+    tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
+    tensors[Operand::d_sinks].data = reinterpret_cast<const float*>(d_sinks.pointer()) + kGuard;
+  }
 
   const auto prepared =
       test.looked_up
@@ -245,6 +256,12 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   result.d_q = d_q.read(&result.complaint);
   result.d_k = d_k.read(&result.complaint);
   result.d_v = d_v.read(&result.complaint);
+  device->copy_from_device(d_sinks_image.data(), d_sinks.pointer(), d_sinks.bytes());
+  result.d_sinks.assign(d_sinks_image.begin() + kGuard, d_sinks_image.end() - kGuard);
+  for (std::size_t i = 0; i < kGuard; ++i) {
+    if (!std::isnan(d_sinks_image[i]) || !std::isnan(d_sinks_image[d_sinks_image.size() - 1 - i]))
+      result.complaint = "memory beside the gradient of the sinks was overwritten";
+  }
   const std::pair<const Tensor*, const std::vector<std::uint16_t>*> inputs[] = {
       {&q, &data.q}, {&k, &data.k}, {&v, &data.v}, {&o, &data.o}, {&d_o, &data.d_o}};
   for (const auto& [tensor, values] : inputs) {
@@ -275,7 +292,7 @@ void check_case(Devices& devices, const BackwardCase& test) {
     if (i == 0 || unordered) {
       CHECK(result.complaint == "");
       for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v).outputs)
+           compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks).outputs)
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();

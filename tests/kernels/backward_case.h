@@ -20,6 +20,7 @@ struct BackwardCase {
   bool looked_up = false;  ///< instead of the config: what a call of the problem finds
   Placement placement = Placement::packed;
   bool with_lse = false;         ///< the loss depends on LSE
+  std::optional<double> sink;    ///< what the heads' sinks are near; else what the rows' LSE is near
   double loudness = 0;           ///< Q and K are random around it and around 1, or around 0 where it is 0
   std::optional<DataKind> data;  ///< instead of loudness
   std::uint64_t seed = 1;
@@ -30,7 +31,7 @@ std::string to_string(const BackwardCase& test);
 /// Packed inputs in problem.layout, O and LSE as a forward would leave them, and what the gradients should be.
 struct BackwardData {
   std::vector<std::uint16_t> q, k, v, o, d_o;
-  std::vector<float> lse, d_lse;
+  std::vector<float> lse, d_lse, sinks;
   ReferenceBackward reference;
 
   explicit BackwardData(const BackwardCase& test);
@@ -42,6 +43,7 @@ std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
 
 struct BackwardResult {
   std::vector<std::uint16_t> d_q, d_k, d_v;  ///< packed, in problem.layout
+  std::vector<float> d_sinks;                ///< of a problem that has them
   std::string complaint;                     ///< about memory that should not have changed
   friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
 };

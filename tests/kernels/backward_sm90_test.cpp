@@ -44,6 +44,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kSink,
   kLayout,
   kPlacement,
   kLse,
@@ -86,6 +87,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .sink = row[kSink] == 1,
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -392,7 +394,7 @@ TEST_CASE("deterministic sm90 backward gives the same bits 200 times beside othe
       const BackwardResult first = run_backward(runtime, test, data, own_stream);
       CHECK(first.complaint == "");
       for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v).outputs)
+           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v, first.d_sinks).outputs)
         CHECK(output.complaint == "");
       int different = 0;
       for (int i = 1; i < kRepetitions; ++i) different += !(first == run_backward(runtime, test, data, own_stream));

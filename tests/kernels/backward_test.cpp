@@ -46,6 +46,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kSink,
   kAlignment,
   kLayout,
   kPlacement,
@@ -76,6 +77,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .sink = row[kSink] == 1,
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -307,7 +309,7 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
       const BackwardResult first = run_backward(runtime, test, data, own_stream);
       CHECK(first.complaint == "");
       for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v).outputs)
+           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v, first.d_sinks).outputs)
         CHECK(output.complaint == "");
       int different = 0;
       for (int i = 1; i < kRepetitions; ++i) different += !(first == run_backward(runtime, test, data, own_stream));

@@ -36,6 +36,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kSink,
   kAlignment,
   kLayout,
   kPlacement,
@@ -104,6 +105,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .sink = row[kSink] == 1,
                              .placement = test.placement});
   test.with_lse = row[kLse] == 0;
   if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
@@ -156,6 +158,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
   problem.softcap = kSoftcaps[choice.softcap];
+  problem.sink = choice.sink;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;
   switch (choice.mask) {
     case MaskChoice::none:

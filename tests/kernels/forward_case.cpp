@@ -234,13 +234,25 @@ std::string to_string(const ForwardCase& test) {
     text << " q*" << test.q_deviation;
   }
   if (test.shift != 0) text << " shift " << test.shift;
+  if (test.sink) text << " sinks near " << *test.sink;
   if (test.v_exponent != 0) text << " v*2^" << test.v_exponent;
   if (test.loud_key >= 0) text << " key " << test.loud_key << " *" << test.loudness;
   return text.str();
 }
 
+std::vector<float> make_sinks(const AttentionProblem& problem, double near) {
+  std::vector<float> sinks;
+  for (std::int64_t head = 0; head < problem.heads_q; ++head)
+    sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
+  return sinks;
+}
+
 ForwardData make_data(const ForwardCase& test) {
-  return {make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v), make_image(test, Role::o)};
+  ForwardData data = {
+      make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v), make_image(test, Role::o), {}};
+  if (test.problem.sink)
+    data.sinks = make_sinks(test.problem, test.sink.value_or(std::log(static_cast<double>(test.problem.seq_kv))));
+  return data;
 }
 
 Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
@@ -269,7 +281,8 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         const auto q_at = static_cast<std::size_t>(data.q.index(b, h, i));
         for (std::size_t d = 0; d < dim; ++d) q[d] = table[data.q.memory[q_at + d]];
         std::vector<std::size_t> visible;
-        double largest = -HUGE_VAL;
+        const double sink = problem.sink ? data.sinks[static_cast<std::size_t>(h)] : -HUGE_VAL;
+        double largest = sink;
         for (std::size_t j = 0; j < keys; ++j) {
           if (!attends(problem, i, static_cast<std::int64_t>(j))) continue;
           double dot = 0, size = 0;
@@ -287,7 +300,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         }
         std::fill(o.begin(), o.end(), 0);
         std::fill(weight.begin(), weight.end(), 0);
-        double sum = 0, lse_weight = 0;
+        double sum = std::isinf(sink) ? 0 : std::exp(sink - largest), lse_weight = 0;
         for (const std::size_t j : visible) {
           const double p = std::exp(scores[j] - largest);
           sum += p;
@@ -301,7 +314,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           expected.o.push_back(!visible.empty() ? o[d] / sum : 0);
           expected.weight.push_back(!visible.empty() ? weight[d] / sum : 0);
         }
-        expected.lse.push_back(!visible.empty() ? largest + std::log(sum) : -HUGE_VAL);
+        expected.lse.push_back(!visible.empty() ? largest + std::log(sum) : sink);
         expected.lse_weight.push_back(!visible.empty() ? lse_weight / sum : 0);
       }
     }
@@ -317,6 +330,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   std::memcpy(&poison, &kPoisonSingle, 4);
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
                      v = upload(device, data.v.memory);
+  const DeviceBuffer sinks = data.sinks.empty() ? DeviceBuffer() : upload(device, data.sinks);
   const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
 
   Tensors tensors;
@@ -324,6 +338,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::k] = view_of(k, data.k);
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
+  if (test.problem.sink) tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
   const auto plan_of = [&](const auto& kernels) {
     return generate(test.problem, kernels, device->spec(), runtime_templates(), device->target());

@@ -31,8 +31,9 @@ struct ForwardCase {
   double q_deviation = 1;        ///< standard deviation of Q; K and V have 1
   std::int64_t loud_key = -1;    ///< a key that is multiplied by loudness, in every head; -1: none
   double loudness = 1;
-  double shift = 0;    ///< of the mean of the unscaled scores: Q and K have means of opposite signs if it is negative
-  int v_exponent = 0;  ///< V is multiplied by so many powers of two
+  double shift = 0;  ///< of the mean of the unscaled scores: Q and K have means of opposite signs if it is negative
+  std::optional<double> sink;  ///< what the heads' sinks are near; else what the rows' LSE is near
+  int v_exponent = 0;          ///< V is multiplied by so many powers of two
   std::uint32_t seed = 1;
 };
 std::string to_string(const ForwardCase& test);
@@ -51,8 +52,12 @@ struct TensorImage {
 
 struct ForwardData {
   TensorImage q, k, v, o;
+  std::vector<float> sinks;  ///< of a problem that has them
 };
 ForwardData make_data(const ForwardCase& test);
+
+/// Sinks of a problem, each head's another one of four, within 1.25 of a number.
+std::vector<float> make_sinks(const AttentionProblem& problem, double near);
 
 /// Whether a query sees a key.
 bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key);

@@ -36,7 +36,7 @@ struct Whole {
 
   explicit Whole(const std::string& text, DataKind data = {}) : problem(parse_problem(text)) {
     for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o, Operand::d_o}) {
-      const Access access = facts_of(operand).access(problem.pass);
+      const Access access = facts_of(operand).access(problem);
       if (access != Access::reads) continue;
       const std::vector<double> values = data_values(data, problem, operand, 7);
       const OperandShape shape = operand_shape(problem, operand);
@@ -100,7 +100,7 @@ Result run(AttentionRuntime& runtime, const Whole& whole, const AttentionProblem
   }
   std::vector<std::pair<Operand, std::size_t>> outputs;  // and their buffers
   for (const Operand operand : {Operand::o, Operand::d_q, Operand::d_k, Operand::d_v}) {
-    if (facts_of(operand).access(problem.pass) != Access::writes) continue;
+    if (facts_of(operand).access(problem) != Access::writes) continue;
     const OperandShape shape = operand_shape(problem, operand);
     buffers.emplace_back(device, static_cast<std::size_t>(2 * shape.all_rows() * shape.columns));
     AttentionProblem packed = problem;

@@ -24,6 +24,8 @@ std::string_view name_of(TileRows rows) {
       return "keys";
     case TileRows::all:
       return "all";
+    case TileRows::of_batch:
+      return "of batch";
     case TileRows::following:
       return "following";
   }

@@ -48,6 +48,7 @@ std::string element_name(const AttentionProblem& problem, Operand operand) {
 std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand operand) {
   const OperandShape shape = operand_shape(problem, operand);
   const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
+  if (operand == Operand::sinks) return {size(shape.heads)};
   std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
   if (!has_strides(operand)) return sizes;
   if (problem.layout == Layout::bshd) std::swap(sizes[1], sizes[2]);
@@ -114,6 +115,17 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   return result;
 }
 
+std::vector<float> read_sinks(const std::filesystem::path& path, const AttentionProblem& problem) {
+  SafetensorsReader file(path);
+  const std::string name(to_string(Operand::sinks));
+  const TensorInfo& sinks = file.find(name);
+  if (sinks.shape != shape_in(problem, Operand::sinks)) {
+    refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected one number for each query head, [{}]", name,
+                                  fmt::join(sinks.shape, ", "), problem.heads_q));
+  }
+  return file.read_f32(name);
+}
+
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed) {
   require_writable_output(path, {.binary = true});  // before the numbers are made
   std::vector<std::vector<std::uint16_t>> values;
@@ -122,6 +134,12 @@ void write_random_qkv(const std::filesystem::path& path, const AttentionProblem&
     values.push_back(random_normal(problem.dtype, element_count(problem, operand), seed * 3 + values.size()));
     tensors.push_back({std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand),
                        std::as_bytes(std::span(values.back()))});
+  }
+  std::vector<float> sinks;
+  if (problem.sink) {
+    sinks = random_sinks(problem, seed * 3 + values.size());
+    tensors.push_back({std::string(to_string(Operand::sinks)), element_name(problem, Operand::sinks),
+                       shape_in(problem, Operand::sinks), std::as_bytes(std::span(sinks))});
   }
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["seed"] = std::to_string(seed);

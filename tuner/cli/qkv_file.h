@@ -18,7 +18,10 @@ struct QkvFile {
 /// Throws Error(invalid_argument) or Error(io) that names the file, the tensor and what is wrong.
 QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 
-/// Writes random normal q, k and v of a problem.
+/// The tensor `sinks` of the file of a problem that has them: F32, (query heads). Throws as read_qkv().
+std::vector<float> read_sinks(const std::filesystem::path& path, const AttentionProblem& problem);
+
+/// Writes random normal q, k and v of a problem, and its random_sinks() if it has some.
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed);
 
 /// Writes `o` (dtype and order of q) and `lse` (F32: batch, head, seq), over none of the inputs.

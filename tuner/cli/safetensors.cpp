@@ -178,8 +178,19 @@ std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) 
   const TensorInfo& tensor = find(name);
   if (element_bytes(tensor.dtype) != sizeof(std::uint16_t))
     refuse_file(path_, fmt::format("tensor '{}': {} is no type of 16 bits", name, tensor.dtype));
+  return read_values<std::uint16_t>(name, tensor);
+}
+
+std::vector<float> SafetensorsReader::read_f32(const std::string& name) {
+  const TensorInfo& tensor = find(name);
+  if (tensor.dtype != "F32") refuse_file(path_, fmt::format("tensor '{}' is {}: expected F32", name, tensor.dtype));
+  return read_values<float>(name, tensor);
+}
+
+template <typename Value>
+std::vector<Value> SafetensorsReader::read_values(const std::string& name, const TensorInfo& tensor) {
   const std::uint64_t bytes = tensor.end - tensor.begin;
-  std::vector<std::uint16_t> values(bytes / sizeof(std::uint16_t));
+  std::vector<Value> values(bytes / sizeof(Value));
   file_.clear();
   errno = 0;
   file_.seekg(static_cast<std::streamoff>(data_at_ + tensor.begin));

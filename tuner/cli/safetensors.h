@@ -49,8 +49,13 @@ class SafetensorsReader {
   const TensorInfo& find(const std::string& name) const;
   /// The values of a tensor with 2-byte elements. Throws Error(invalid_argument) for one of another type.
   std::vector<std::uint16_t> read_u16(const std::string& name);
+  /// The values of a tensor of F32. Throws as read_u16().
+  std::vector<float> read_f32(const std::string& name);
 
  private:
+  template <typename Value>
+  std::vector<Value> read_values(const std::string& name, const TensorInfo& tensor);
+
   std::filesystem::path path_;
   std::ifstream file_;
   std::uint64_t data_at_ = 0;

@@ -189,6 +189,9 @@ int show_plan(const ShownPlan& shown, const OutputOptions& output) {
       print_field("  grid",
                   fmt::format("{} CTAs: one for each head and batch entry, which walks over {} tiles of {} queries",
                               launch.grid_x(plan.problem), launch.query_tiles(plan.problem), launch.rows_per_tile));
+    } else if (launch.tile_rows == TileRows::of_batch) {
+      print_field("  grid",
+                  fmt::format("{} CTAs: one for each query head, of all batch entries", launch.grid_x(plan.problem)));
     } else if (launch.tile_rows == TileRows::following) {
       print_field("  grid",
                   fmt::format("{} CTAs: one for {} queries of all heads and batch entries, with {} parts of "

@@ -33,7 +33,9 @@ void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem
     tensors.read_back(Operand::q, q);
     tensors.read_back(Operand::k, k);
     tensors.read_back(Operand::v, v);
-    round_forward(problem, reference_forward(problem, q, k, v), &o, &lse);
+    std::vector<float> sinks;
+    if (problem.sink) tensors.read_back(Operand::sinks, sinks);
+    round_forward(problem, reference_forward(problem, q, k, v, sinks), &o, &lse);
   }
   tensors.upload(Operand::o, o.data());
   tensors.upload(Operand::lse, lse.data());
@@ -51,6 +53,7 @@ void fill_trial_inputs(TrialTensors& tensors, const AttentionProblem& problem, s
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
     if (operand != Operand::d_o || backward) tensors.fill_random(operand, seed_of(operand), oracle);
   }
+  if (problem.sink) tensors.upload(Operand::sinks, random_sinks(problem, seed_of(Operand::sinks)).data());
   if (!backward) return;
   std::vector<float> d_lse;
   for (const std::uint16_t bits :

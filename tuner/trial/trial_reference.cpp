@@ -35,13 +35,15 @@ class HostBackward final : public TrialReference {
     tensors.read_back(Operand::d_q, d_q_);
     tensors.read_back(Operand::d_k, d_k_);
     tensors.read_back(Operand::d_v, d_v_);
-    return compare_backward(problem_, reference_, d_q_, d_k_, d_v_).outputs;
+    if (problem_.sink) tensors.read_back(Operand::d_sinks, d_sinks_);
+    return compare_backward(problem_, reference_, d_q_, d_k_, d_v_, d_sinks_).outputs;
   }
 
  private:
   const AttentionProblem problem_;
   const ReferenceBackward reference_;
   std::vector<std::uint16_t> d_q_, d_k_, d_v_;  // scratch
+  std::vector<float> d_sinks_;
 };
 
 std::uint64_t sum_of(const DeviceBuffer& buffer, DeviceOracle* oracle) {
@@ -100,11 +102,14 @@ std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& prob
     return elements;
   };
   const std::vector<std::uint16_t> q = values(Operand::q), k = values(Operand::k), v = values(Operand::v);
-  if (problem.pass == Pass::forward) return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v));
+  std::vector<float> sinks;
+  if (problem.sink) tensors.read_back(Operand::sinks, sinks);
+  if (problem.pass == Pass::forward)
+    return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v, sinks));
   const std::vector<std::uint16_t> d_o = values(Operand::d_o);
   std::vector<float> d_lse;
   tensors.read_back(Operand::d_lse, d_lse);
-  return std::make_unique<HostBackward>(problem, reference_backward(problem, {q, k, v, d_o, d_lse}));
+  return std::make_unique<HostBackward>(problem, reference_backward(problem, {q, k, v, d_o, d_lse, sinks}));
 }
 
 std::unique_ptr<TrialReference> make_trial_device_reference(const std::shared_ptr<Device>& device,

@@ -14,7 +14,7 @@ class TrialReference {
  public:
   virtual ~TrialReference() = default;
 
-  /// Errors of the outputs' first copies: o and lse, or dq, dk and dv.
+  /// Errors of the outputs' first copies: o and lse, or dq, dk, dv and dsinks.
   virtual std::vector<OutputErrors> compare(const TrialTensors& tensors, DeviceOracle* oracle) = 0;
 
   /// Checksums of what lies in device memory, where a kernel's wild write may reach it; empty if nothing does.

@@ -39,10 +39,7 @@ TensorCopies::TensorCopies(std::size_t bytes, std::size_t margin, std::size_t sh
 }
 
 TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProblem& problem)
-    : device_(std::move(device)),
-      problem_(problem),
-      inputs_(inputs_of(problem.pass)),
-      outputs_(outputs_of(problem.pass)) {
+    : device_(std::move(device)), problem_(problem), inputs_(inputs_of(problem)), outputs_(outputs_of(problem)) {
   const auto bytes = [&](Operand operand) { return operand_shape(problem, operand).bytes(); };
   std::size_t input_bytes = 0;
   for (const Operand operand : inputs_) input_bytes += bytes(operand);
@@ -73,14 +70,14 @@ std::size_t TrialTensors::missing_bytes() const {
 }
 
 void TrialTensors::allocate() {
-  for (const std::span<const Operand> operands : {inputs_, outputs_}) {
+  for (const OperandList& operands : {inputs_, outputs_}) {
     for (const Operand operand : operands) tensors_.at(static_cast<std::size_t>(operand)).allocate(device_);
   }
 }
 
 Tensors TrialTensors::call(std::size_t copy) const {
   Tensors tensors;
-  for (const std::span<const Operand> operands : {inputs_, outputs_}) {
+  for (const OperandList& operands : {inputs_, outputs_}) {
     for (const Operand operand : operands) {
       const auto* data = reinterpret_cast<const void*>(of(operand).tensor(copy));
       tensors[operand] = has_strides(operand) ? packed_view(problem_, operand, data) : TensorView{data};

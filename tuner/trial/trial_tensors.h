@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -57,8 +56,8 @@ class TrialTensors {
 
   std::size_t copies() const { return of(Operand::q).copies(); }
   const TensorCopies& of(Operand operand) const;
-  std::span<const Operand> inputs() const { return inputs_; }
-  std::span<const Operand> outputs() const { return outputs_; }
+  const OperandList& inputs() const { return inputs_; }
+  const OperandList& outputs() const { return outputs_; }
   Tensors call(std::size_t copy) const;  ///< all of them
 
   /// random_normal() values of a 16-bit input; by the oracle's kernel, if there is one.
@@ -85,7 +84,7 @@ class TrialTensors {
 
   std::shared_ptr<Device> device_;
   const AttentionProblem problem_;
-  const std::span<const Operand> inputs_, outputs_;
+  const OperandList inputs_, outputs_;
   std::array<TensorCopies, kOperandCount> tensors_;  // by operand
 };
 

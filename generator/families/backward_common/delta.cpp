@@ -20,6 +20,8 @@ Arguments delta_arguments() {
 
 }  // namespace
 
+const char* name_of(StatisticsOrder order) { return order == StatisticsOrder::pairs ? "pairs" : "columns"; }
+
 KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, bool followed,
                           TemplateBindings* bindings) {
   KernelLaunch launch;
@@ -33,7 +35,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bindings->set("row_lanes", lanes);
   bindings->set("row_access", problem.alignment >= 16 ? "whole" : "elements");
   bindings->conditions["programmatic_launch"] = followed;
-  bindings->set("statistics_order", order == StatisticsOrder::pairs ? "pairs" : "columns");
+  bindings->set("statistics_order", name_of(order));
   bind_sequence(problem, bindings);
   bindings->set("head_dim_v", problem.head_dim_v());
   return launch;

@@ -18,6 +18,8 @@ enum class StatisticsOrder {
   columns,  ///< LSE of all queries, then their deltas; of each 16 queries as lanes of wgmma's fragments hold columns
 };
 
+const char* name_of(StatisticsOrder order);  ///< "pairs", "columns": as templates name their parts
+
 /// The launch of kernels/backward_delta, not rendered yet, for tiles of `block_q` queries, and what its template is
 /// bound to beside the type and the head dim. followed: by a programmatic launch, which may begin when all its CTAs
 /// have.

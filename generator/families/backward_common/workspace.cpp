@@ -46,6 +46,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
   }
   if (!sums || !unordered) plan->ordered_outputs = {Operand::d_k, Operand::d_v};
   if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
+  if (problem.sink) plan->ordered_outputs.push_back(Operand::d_sinks);
   plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
 }
 

@@ -11,6 +11,7 @@
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
+#include "generator/families/backward_common/sinks.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/bindings.h"
@@ -54,6 +55,8 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   return fields;
 }
 
+constexpr StatisticsOrder kOrder = StatisticsOrder::pairs;
+
 class Launches {
  public:
   Launches(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
@@ -68,7 +71,7 @@ class Launches {
 
   void add_delta() {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem_, config_.block_q, StatisticsOrder::pairs, false, &bindings);
+    KernelLaunch launch = delta_launch(problem_, config_.block_q, kOrder, false, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 
@@ -124,6 +127,12 @@ class Launches {
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 
+  void add_sinks() {
+    TemplateBindings bindings;
+    KernelLaunch launch = sinks_launch(config_.block_q, kOrder, &bindings);
+    render("backward_sinks", std::move(launch), std::move(bindings));
+  }
+
   // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
@@ -157,6 +166,10 @@ class Launches {
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     bind_elements(problem_, &bindings);
+    render(name, std::move(launch), std::move(bindings));
+  }
+
+  void render(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     render_launch(name, plan_.kernel_class, device_, templates_, target_, std::move(bindings), &launch);
     plan_.launches.push_back(std::move(launch));
   }
@@ -183,6 +196,7 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
     launches.add_convert(false);
   }
   if (adds_key_sums(config)) launches.add_convert(true);
+  if (problem.sink) launches.add_sinks();
   describe_backward_workspace(problem, config, plan);
 }
 

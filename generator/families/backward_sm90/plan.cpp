@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
+#include "generator/families/backward_common/sinks.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
@@ -247,14 +248,18 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
 
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
-  const auto add = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
-    bind_elements(problem, &bindings);
+  constexpr StatisticsOrder kOrder = StatisticsOrder::columns;
+  const auto render = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     render_launch(name, plan->kernel_class, device, templates, target, std::move(bindings), &launch);
     plan->launches.push_back(std::move(launch));
   };
+  const auto add = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
+    bind_elements(problem, &bindings);
+    render(name, std::move(launch), std::move(bindings));
+  };
   {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem, config.block_q, StatisticsOrder::columns, true, &bindings);
+    KernelLaunch launch = delta_launch(problem, config.block_q, kOrder, true, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
@@ -264,6 +269,11 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     KernelLaunch launch = convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q,
                                          !of_keys && config.dq_by == DqWarpgroups::softmax, true, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
+  }
+  if (problem.sink) {
+    TemplateBindings bindings;
+    KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
+    render("backward_sinks", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);
 }

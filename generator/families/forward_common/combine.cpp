@@ -52,6 +52,7 @@ void add_buffers(const AttentionProblem& problem, const KeySplit& split, KernelP
 ArgumentLayout combine_arguments(const AttentionProblem& problem) {
   Arguments fields = {Workspace{kPartialO}, Workspace{kPartialStatistics}};
   append_pointers(&fields, {Operand::o, Operand::lse});
+  append_row_end(&fields, problem);
   append_strides(&fields, {Operand::o});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q});
   append_score_unit(&fields, problem);
@@ -127,6 +128,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   bindings.set("head_dim_v", problem.head_dim_v());
   bind_score_unit(problem, &bindings);
   bind_unit(problem, &bindings);
+  bind_row_end(problem, false, &bindings);
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));

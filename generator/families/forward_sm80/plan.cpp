@@ -26,6 +26,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append_pointers(&fields, {Operand::q, Operand::k, Operand::v});
   if (config.key_parts == 1) {
     append_pointers(&fields, {Operand::o, Operand::lse});
+    append_row_end(&fields, problem);
     append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
   } else {
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});

@@ -28,6 +28,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   Arguments fields = {TensorMap{Operand::q}, TensorMap{Operand::k}, TensorMap{Operand::v}};
   if (config.key_parts == 1) {
     append_pointers(&fields, {Operand::o, Operand::lse});
+    append_row_end(&fields, problem);
     append_strides(&fields, {Operand::o});
   } else {
     append(&fields, {Workspace{kPartialO}, Workspace{kPartialStatistics}});

@@ -28,11 +28,12 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_attention(problem, bindings);
   bind_score_words(problem, bindings);
   bind_key_blocks(config.key_parts != 1, bindings);
+  bind_row_end(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;
   bindings->set("group", heads_of_tile(problem, config));
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");
-  if (config.key_parts == 1) bind_score_unit(problem, bindings);
+  bind_score_unit(problem, bindings);
   bind_invariance(problem, config, bindings);
   if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
     bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");

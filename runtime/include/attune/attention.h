@@ -26,7 +26,8 @@
 namespace attune {
 
 /// A tensor (B, H, S, D) in device memory. Strides are in elements, 64-bit, of any sign and size; D is contiguous. What
-/// has a number for each row (LSE, dLSE: fp32, (B, Hq, Sq), contiguous) has no strides: its view has `data` alone.
+/// has a number for each row (LSE, dLSE: fp32, (B, Hq, Sq), contiguous) or query head (sinks, dsinks: fp32, (Hq)) has
+/// no strides: its view has `data` alone.
 struct TensorView {
   const void* data = nullptr;
   std::int64_t stride_batch = 0;
@@ -37,6 +38,7 @@ struct TensorView {
 /// The tensors of a call, by operand. A forward call reads q, k and v and writes o and lse (natural logarithm; or
 /// null). A backward call reads all of these, with LSE not null, d_o, and d_lse as LSE is, or null: the loss does not
 /// depend on LSE. It writes d_q, d_k and d_v, every element, with 0 where a query sees nothing or nobody sees a key.
+/// Problems with sinks read them, and backward writes d_sinks, too.
 /// Operands that a call has no use for are not looked at.
 class Tensors {
  public:

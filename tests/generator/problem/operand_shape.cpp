@@ -49,14 +49,30 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
 }
 
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
+  const AttentionProblem forward = parse_problem("forward sink"), backward = parse_problem("backward sink");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
     CHECK(identifiers.insert(identifier(operand)).second);
-    const auto in = [&](std::span<const Operand> operands) { return std::ranges::count(operands, operand); };
-    CHECK(in(inputs_of(Pass::forward)) + in(outputs_of(Pass::forward)) + in(inputs_of(Pass::backward)) +
-              in(outputs_of(Pass::backward)) >=
-          1);
-    CHECK(is_written(operand) == (in(outputs_of(Pass::forward)) + in(outputs_of(Pass::backward)) > 0));
+    const auto in = [&](const OperandList& operands) { return std::count(operands.begin(), operands.end(), operand); };
+    CHECK(in(inputs_of(forward)) + in(outputs_of(forward)) + in(inputs_of(backward)) + in(outputs_of(backward)) >= 1);
+    CHECK(is_written(operand) == (in(outputs_of(forward)) + in(outputs_of(backward)) > 0));
   }
+}
+
+TEST_CASE("a problem without sinks has no operand of theirs", "[nogpu]") {
+  const auto names = [](const OperandList& operands) {
+    std::string text;
+    for (const Operand operand : operands) text += std::string(to_string(operand)) + " ";
+    return text;
+  };
+  CHECK(names(inputs_of(parse_problem("forward"))) == "q k v ");
+  CHECK(names(inputs_of(parse_problem("forward sink"))) == "q k v sinks ");
+  CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
+  CHECK(names(inputs_of(parse_problem("backward"))) == "q k v o lse do dlse ");
+  CHECK(names(inputs_of(parse_problem("backward sink"))) == "q k v o lse do dlse sinks ");
+  CHECK(names(outputs_of(parse_problem("backward"))) == "dq dk dv ");
+  CHECK(names(outputs_of(parse_problem("backward sink"))) == "dq dk dv dsinks ");
+  const OperandShape shape = operand_shape(parse_problem("b3 hq6 hkv2 sq100 skv300 d72 sink"), Operand::d_sinks);
+  CHECK(shape == OperandShape{1, 6, 1, 1, ElementType::fp32});
 }

@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[10];
-  long long strides[10][3];
+  void* data[12];
+  long long strides[12][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[10];
-  long long strides[10][3];
+  void* data[12];
+  long long strides[12][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 10);
+static_assert(kOperandCount == 12);
 
 struct Exported {
   const char* problem;
@@ -164,7 +164,7 @@ std::string shim_of(const KernelPlan& plan, const std::string& name) {
   if (plan.problem.mask == MaskKind::window) words.push_back("first_offset");
   if (plan.problem.mask != MaskKind::none) words.push_back("mask_offset");
   for (const std::string& word : words) text += fmt::format("  call.{0} = asked.{0};\n", word);
-  for (const auto operands : {inputs_of(plan.problem.pass), outputs_of(plan.problem.pass)}) {
+  for (const OperandList& operands : {inputs_of(plan.problem), outputs_of(plan.problem)}) {
     for (const Operand operand : operands) {
       const auto id = identifier(operand);
       const auto number = static_cast<int>(operand);
@@ -419,6 +419,10 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward bf16 hq16 sq4096 d128 window=512,100",
        "sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent", "h200"},
       {"forward fp16 sq300 skv1000 d72 align2", "sm80 q64 kv48 w4 st2 parts4", "a100"},
+      {"forward bf16 hq8 hkv2 sq4 skv3000 d64 causal softcap30 sink", "sm90 q64 kv64 st2 parts3 pack-gqa", "h200"},
+      {"forward fp16 hq2 sq300 skv1000 d64 sink", "sm80 q64 kv48 w4 st2", "a100"},
+      {"backward bf16 b2 hq4 sq512 d64 causal softcap20 sink", "sm90 q64 kv128 st2 dq=atomic", "h200"},
+      {"backward fp16 hq4 hkv2 sq512 d64 deterministic sink", "sm80 q64 kv64 w4 st1 dq=ordered", "a100"},
       {"backward bf16 hq4 hkv2 sq512 d64 causal", "sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head",
        "h200"},
       {"backward fp16 hq4 sq512 d64 causal deterministic", "sm80 q64 kv64 w4 st1 dq=ordered", "a100"},

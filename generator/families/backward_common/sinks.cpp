@@ -1,0 +1,33 @@
+#include "generator/families/backward_common/sinks.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace attune {
+namespace {
+
+// So many loads are under way at once that a head's statistics come as fast as an SM takes them.
+constexpr int kThreads = 512;
+
+}  // namespace
+
+KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* bindings) {
+  KernelLaunch launch;
+  launch.tile_rows = TileRows::of_batch;
+  launch.rows_per_tile = block_q;
+  launch.threads = kThreads;
+  launch.shared_bytes = kThreads / 32 * sizeof(float);
+  Arguments fields;
+  append_pointers(&fields, {Operand::sinks, Operand::lse, Operand::d_sinks});
+  fields.push_back(Workspace{kStatistics});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  launch.arguments = ArgumentLayout::of(std::move(fields));
+  bindings->set("threads", launch.threads);
+  bindings->set("rows_per_tile", block_q);
+  bindings->set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));
+  bindings->set("statistics_order", name_of(order));
+  return launch;
+}
+
+}  // namespace attune

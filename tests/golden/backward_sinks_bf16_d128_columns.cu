@@ -1,0 +1,145 @@
+// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source 1d17331a9c25cfce
+//
+// Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
+//
+//   dsink = -Σ exp(sink - LSE)·delta     over all queries of the head, in all batch entries
+//
+// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that sees nothing,
+// not even a sink, has LSE = -inf and no part in the sum.
+
+namespace attune_27b48b9c6d6ff648 {
+
+// #region primitives: of PTX, the instructions that this kernel uses
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ u32 ld_shared_b32(u32 from) {
+  u32 r;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+
+// Memory that the kernel itself writes: no .nc, whose cache may hold what was there before.
+__device__ __forceinline__ float ld_weak_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.weak.global.f32 %0, [%1];" : "=f"(r) : "l"(from) : "memory");
+  return r;
+}
+
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+__device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x); }
+// By an instruction: where the compiler saw through it, accumulators of wgmma became integers, which it copied.
+__device__ __forceinline__ float bits_to_f32(u32 x) {
+  float r;
+  asm("mov.b32 %0, %1;" : "=f"(r) : "r"(x));
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+// #endregion
+
+struct Arguments {
+  const float* sinks;
+  float* lse;
+  float* d_sinks;
+  float* statistics;
+  i32 batch;
+  i32 heads_q;
+  i32 seq_q;
+  i32 query_tiles;
+};
+constexpr u32 kArgumentBytes = 48;
+
+constexpr i32 kRows = 64, kThreads = 512, kWarps = kThreads / kWarpSize;
+constexpr u32 kFloat = sizeof(float);
+constexpr float kLog2E = 1.44269504088896340736f;
+static_assert(kWarps <= kWarpSize && kWarps * kFloat == 64);
+
+// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
+__device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
+  return ld_weak_global_f32(statistics_of_block + kRows + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+  x += shfl_sync_bfly_f32<16>(x);
+  x += shfl_sync_bfly_f32<8>(x);
+  x += shfl_sync_bfly_f32<4>(x);
+  x += shfl_sync_bfly_f32<2>(x);
+  return x + shfl_sync_bfly_f32<1>(x);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(const __grid_constant__ Arguments args) {
+  const i32 head = static_cast<i32>(block_index()), thread = static_cast<i32>(thread_index());
+  const float sink = ld_global_f32(args.sinks + head);
+  float sum = 0;
+  for (i32 batch = 0; batch < args.batch; ++batch) {
+    const i64 batch_head = static_cast<i64>(batch) * args.heads_q + head;
+    const float* const lse = args.lse + batch_head * args.seq_q;
+    const float* const statistics = args.statistics + 2 * kRows * batch_head * args.query_tiles;
+#pragma unroll 4
+    for (i32 query = thread; query < args.seq_q; query += kThreads) {
+      const float lse_of_query = ld_global_f32(lse + query);
+      const float delta = delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows);
+      // LSE is the sink itself where that is all: the difference is exact.
+      const float p = lse_of_query != negative_infinity() ? ex2_approx_ftz_f32((sink - lse_of_query) * kLog2E) : 0.0f;
+      sum = fma_rn_f32(-p, delta, sum);
+    }
+  }
+  sum = warp_sum(sum);
+  const u32 shared = shared_base(), lane = lane_index();
+  if (lane == 0) st_shared_b32(shared + kFloat * warp_index(), f32_to_bits(sum));
+  bar_sync();
+  if (warp_index() != 0) return;
+  sum = warp_sum(lane < kWarps ? bits_to_f32(ld_shared_b32(shared + kFloat * lane)) : 0.0f);
+  if (lane == 0) st_global_f32(args.d_sinks + head, sum);
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_27b48b9c6d6ff648
