@@ -91,6 +91,12 @@ static void refuses_bad_problems(void) {
   problem.invariant = -1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "invariant -1");
   problem = valid_problem();
+  problem.sink = 2;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "sink 2");
+  problem = valid_problem();
+  problem.reserved = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved 1");
+  problem = valid_problem();
   problem.softcap = -7;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "softcap -7");
 }
@@ -131,9 +137,9 @@ static void refuses_bad_operands(void) {
   attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
                "operands is a null pointer, but count is 3");
-  operands[1].name = ATTUNE_D_LSE + 1;
+  operands[1].name = ATTUNE_D_SINKS + 1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "operands[1].name 10 is unknown");
+               "operands[1].name 12 is unknown");
   operands[1].name = INT32_MIN;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, operands, 2, NULL, 0, NULL),
                "operands[1].name -2147483648 is unknown");
@@ -151,7 +157,7 @@ static void refuses_bad_operands(void) {
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
   problem.struct_size = offsetof(attune_problem, invariant);
-  problem.invariant = 99, problem.softcap = -99; /* not the caller's */
+  problem.invariant = 99, problem.softcap = -99, problem.sink = 99; /* not the caller's */
   problem.head_dim = 60;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
   problem.struct_size = offsetof(attune_problem, pass);
@@ -170,7 +176,7 @@ static void refuses_newer_structs(void) {
            (unsigned)sizeof(*problem));
   *problem = valid_problem();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 120");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 128");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, NULL, 0, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;

@@ -16,7 +16,8 @@ def install():
                            ("_known_calls", None)):
         unittest.mock.patch.object(_calls, name, function).start()
     unittest.mock.patch.object(attune, "_attend", None).start()
-    for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward)):
+    for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward),
+                           ("forward_with_sinks", _ops._run_forward_with_sinks), ("backward_with_sinks", _ops._run_backward_with_sinks)):
         _ops._defined.impl(name, function, "CPU")
 
 
@@ -56,27 +57,31 @@ def _require_real(**tensors):
 
 
 @torch.no_grad()
-def _forward(q, k, v, options, out=None, return_lse=False, prepared=None):
-    _require_real(q=q, k=k, v=v)
+def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=None):
+    _require_real(q=q, k=k, v=v, sinks=sinks)
     calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
     layout = options[2]
     q, k, v = _as_bhsd(layout, q, k, v)
     group = q.shape[1] // k.shape[1]
     scores = _scores(q, k.repeat_interleave(group, 1), options)
-    result = (torch.softmax(scores, -1).nan_to_num(0) @ v.repeat_interleave(group, 1).float()).to(q.dtype)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
+    result = (torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] @ v.repeat_interleave(group, 1).float()).to(q.dtype)
     return _as_bhsd(layout, result)[0].contiguous(), torch.logsumexp(scores, -1) if return_lse else None
 
 
 @torch.no_grad()
-def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None):
-    _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse)
+def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, sinks=None):
+    _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse, sinks=sinks)
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
     layout, scale, dtype = options[2], options[1], q.dtype
     grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
     kv_heads, group = k.shape[1], q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     p = torch.exp(_scores(q, k, options) - lse[..., None])
-    ds = p * (grad_out @ v.transpose(-1, -2) - (grad_out * out).sum(-1, keepdim=True) + (0 if grad_lse is None else grad_lse[..., None]))
+    delta = (grad_out * out).sum(-1, keepdim=True) - (0 if grad_lse is None else grad_lse[..., None])
+    ds = p * (grad_out @ v.transpose(-1, -2) - delta)
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
     sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
-    return tuple(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums))
+    of_sinks = () if sinks is None else (-(torch.exp(sinks[None, :, None] - lse) * delta[..., 0]).sum((0, 2)),)
+    return (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks)

@@ -64,10 +64,10 @@ def attended(seq_q, seq_kv, causal=False, top_left=False, window=None, **_):
     return seen
 
 
-def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0):
+def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0, sinks=None):
     """(out, lse) of tensors in double precision; autograd knows their gradients."""
     if layout == "bshd":
-        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window, softcap)
+        out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window, softcap, sinks)
         return out.transpose(1, 2), lse
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
     mask = attended(q.shape[2], k.shape[2], causal, top_left, window)
@@ -75,15 +75,18 @@ def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, 
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
+    if sinks is not None:  # one more key, of no value
+        scores = torch.cat([scores.masked_fill(~mask, -torch.inf), sinks[None, :, None, None].expand(*scores.shape[:3], 1)], 3)
+        return scores.softmax(3)[..., :-1] @ v, scores.logsumexp(3)
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind[:, None], 0)
     out = (scores.softmax(3) @ v).masked_fill(blind[:, None], 0)
     return out, scores.logsumexp(3).masked_fill(blind, -torch.inf)
 
 
-def reference_gradients(q, k, v, grad_out, grad_lse, **options):
-    """(out, lse), and the gradients of q, k and v, of a loss that depends on lse unless grad_lse is None."""
-    leaves = [tensor.detach().double().requires_grad_() for tensor in (q, k, v)]
-    out, lse = reference(*leaves, **options)
+def reference_gradients(q, k, v, grad_out, grad_lse, sinks=None, **options):
+    """(out, lse), and the gradients of q, k and v, and of sinks if there are some, of a loss that depends on lse unless grad_lse is None."""
+    leaves = [tensor.detach().double().requires_grad_() for tensor in (q, k, v, *([] if sinks is None else [sinks]))]
+    out, lse = reference(*leaves[:3], sinks=None if sinks is None else leaves[3], **options)
     loss = (out * grad_out.double()).sum()
     if grad_lse is not None:
         loss = loss + (lse * grad_lse.double()).masked_fill(lse.isinf(), 0).sum()

@@ -404,7 +404,7 @@ class Transformers(unittest.TestCase):
         out, weights = self.call(scaling=0.5, dropout=0.0, sliding_window=4096)
         self.assertEqual((out.shape, out.made, weights), ((2, 100, 8, 64), "contiguous", None))
         self.assertEqual(self.ours.pop(), ((2, 100, 8, 64), (2, 100, 4, 64), (2, 100, 4, 64),
-                                           {"causal": True, "top_left": False, "scale": 0.5, "softcap": 0.0, "layout": "bshd"}))
+                                           {"causal": True, "top_left": False, "scale": 0.5, "softcap": 0.0, "sinks": None, "layout": "bshd"}))
         self.call(softcap=50.0)
         self.assertEqual(self.ours.pop()[3]["softcap"], 50.0)
         for options, seq_q, seq_k, expected in [
@@ -445,11 +445,11 @@ class Transformers(unittest.TestCase):
     def test_what_sdpa_would_leave_out_is_refused(self):
         lengths = Tensor((4,), "i32")
         mask = Tensor((2, 1, 100, 100), "bool")
-        for options, words in [({"s_aux": lengths}, "sinks"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask as a tensor"),
+        for options, words in [({"s_aux": lengths, "mask": mask}, "sinks .* with a mask as a tensor"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask as a tensor"),
                                ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
             with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
                 self.call(**options)
-        self.call(s_aux=None, softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
+        self.call(s_aux=Tensor((4,), "bf16"), softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
         with self.assertLogs("attune", "WARNING"):
             self.call(mask=Tensor((2, 1, 100, 100), "bool"), cu_seq_lens_q=lengths)
         self.assertEqual((len(self.ours), len(self.theirs)), (1, 1))

@@ -262,6 +262,24 @@ class Transformers(OnGpu):
         for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
             self.assertLess(error, 1.5 * other)
 
+    def test_gpt_oss_has_sinks(self):
+        # Beside the same model in double precision; windows and full attention by turns.
+        from transformers import GptOssConfig, GptOssForCausalLM
+
+        config = GptOssConfig(hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64,
+                              vocab_size=500, max_position_embeddings=512, sliding_window=64, num_local_experts=2, num_experts_per_tok=2,
+                              rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+        torch.manual_seed(0)
+        self.model = GptOssForCausalLM(config).cuda()
+        for layer in self.model.model.layers:
+            torch.nn.init.normal_(layer.self_attn.sinks, 3)
+        self.model.set_experts_implementation("eager")  # others know no double precision
+        exact, theirs, ours = self.step("eager", torch.float64), self.step("eager"), self.step("attune")
+        self.assertEqual([call["sinks"].shape for call in self.calls], [(4,)] * 2)
+        self.assertEqual({call["window"] for call in self.calls if "window" in call} - {None}, {(63, None)})
+        for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
+            self.assertLess(error, 1.5 * other)
+
     def test_padding_is_left_to_sdpa(self):
         mask = torch.ones_like(self.tokens)
         mask[0, :30] = 0

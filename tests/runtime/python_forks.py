@@ -48,7 +48,7 @@ class Calls:
         return self.library.attune_set_log_callback(self.heard, None, 0)
 
     def problem(self, length):
-        return self.structs.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64)
+        return self.structs.Problem(struct_size=120, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64)
 
     def tensors(self, length):
         place = (ctypes.addressof(self.memory) + 255) // 256 * 256

@@ -477,6 +477,70 @@ class Softcap(OnGpu):
         self.assert_close("dV", torch.autograd.grad(out, leaves, grad_out)[2], exact[2], GRADIENT_BOUND[BF16])
 
 
+class Sinks(OnGpu):
+    def inputs(self, dtype, head_dim, seq_q=300, seq_kv=400):
+        q, k, v, grad_out, grad_lse = inputs(dtype, 2, 4, 2, seq_q, seq_kv, head_dim)
+        return q, k, v, grad_out, grad_lse, torch.tensor([2.0, 6.0, -torch.inf, 8.0], device=q.device)
+
+    def test_values_and_gradients(self):
+        for dtype, head_dim, options in ((BF16, 128, {"causal": True}), (FP16, 64, {"softcap": 3.0}), (BF16, 64, {"window": (90, 5)}),
+                                         (FP16, 256, {"causal": True, "deterministic": True}), (BF16, 40, {"invariant": True})):
+            q, k, v, grad_out, grad_lse, sinks = self.inputs(dtype, head_dim)
+            known = {name: value for name, value in options.items() if name not in ("deterministic", "invariant")}
+            (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, grad_lse, sinks, **known)
+            for compiled in (False, True):
+                with self.subTest(dtype=dtype, head_dim=head_dim, compiled=compiled, **options):
+                    function = torch.compile(attune.attention, backend="aot_eager") if compiled else attune.attention
+                    leaves, of_sinks = with_gradients(q, k, v), sinks.clone().requires_grad_()
+                    out, lse = function(*leaves, return_lse=True, sinks=of_sinks, **options)
+                    self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[dtype])
+                    self.assertLess((lse - exact_lse).abs().max().item(), LSE_BOUND)
+                    *gradients, of_sinks = torch.autograd.grad((out, lse), (*leaves, of_sinks), (grad_out, grad_lse))
+                    self.assert_gradients(gradients, exact, dtype)
+                    self.assert_close("d sinks", of_sinks, exact[3], GRADIENT_BOUND[dtype])
+                    with torch.no_grad():
+                        again = attune.attention(q, k, v, sinks=sinks, out=torch.empty_like(q), **options)
+                        self.assertTrue(torch.equal(again, attune.attention(q, k, v, sinks=sinks, **options)))
+
+    def test_rows_that_see_nothing_have_the_sink(self):
+        q, k, v, grad_out, grad_lse, sinks = self.inputs(BF16, 64, 100, 60)
+        leaves, of_sinks = with_gradients(q, k, v), sinks.clone().requires_grad_()
+        out, lse = attune.attention(*leaves, causal=True, return_lse=True, sinks=of_sinks)
+        self.assertEqual(out[:, :, :40].abs().max().item(), 0)
+        self.assertTrue(torch.equal(lse[:, :, :40], sinks[None, :, None].expand(2, 4, 40)))
+        of_sinks, = torch.autograd.grad((out, lse), of_sinks, (grad_out, grad_lse))
+        _, exact = reference_gradients(q, k, v, grad_out, grad_lse.masked_fill(sinks.isinf()[None, :, None], 0), sinks.clamp_min(-1e4), causal=True)
+        self.assert_close("d sinks", of_sinks, exact[3], GRADIENT_BOUND[BF16])
+        out, lse = attune.attention(q, k[:, :, :0], v[:, :, :0], return_lse=True, sinks=sinks)
+        self.assertTrue(torch.equal(lse, sinks[None, :, None].expand(lse.shape)))
+        self.assertEqual(out.abs().max().item(), 0)
+
+    def test_sinks_of_16_bits_and_under_autocast(self):
+        q, k, v, *_, sinks = self.inputs(BF16, 64)
+        narrow = sinks.bfloat16().requires_grad_()
+        out = attune.attention(q, k, v, sinks=narrow)
+        self.assertTrue(torch.equal(out, attune.attention(q, k, v, sinks=sinks)))
+        gradient, = torch.autograd.grad(out.float().square().sum(), narrow)
+        self.assertEqual(gradient.dtype, BF16)
+        with torch.autocast("cuda", dtype=BF16):
+            self.assertTrue(torch.equal(out, attune.attention(q.float(), k.float(), v.float(), sinks=sinks)))
+
+    def test_prepared_and_bare(self):
+        q, k, v, grad_out, grad_lse, sinks = self.inputs(BF16, 64)
+        with torch.no_grad():
+            out, lse = attune.prepare(q, k, v, causal=True, sinks=sinks)(q, k, v, return_lse=True, sinks=sinks)
+            self.assert_same((out, lse), attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks))
+            options = {"grad_lse": grad_lse, "sinks": sinks}
+            bare = attune.backward(grad_out, q, k, v, out, lse, causal=True, deterministic=True, **options)
+            prepared = attune.prepare_backward(q, k, v, causal=True, deterministic=True, sinks=sinks)
+            self.assert_same(bare, prepared(grad_out, q, k, v, out, lse, **options))
+            self.assertEqual(len(bare), 4)
+        self.assertIsNone(attune.unsupported(q, k, v, sinks=sinks))
+        self.assertIn("a number for each head", attune.unsupported(q, k, v, sinks=sinks[:3]))
+        with self.assertRaisesRegex(TypeError, "sinks is torch.float64"):
+            attune.attention(q, k, v, sinks=sinks.double())
+
+
 class Unsupported(OnGpu):
     def test_what_is_served_and_what_is_not(self):
         q, k, v, *_ = inputs(BF16, 1, 4, 2, 50, 70, 64)

@@ -35,7 +35,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 112)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 120)
         self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
@@ -482,8 +482,10 @@ class Kinds(unittest.TestCase):
 class Operators(unittest.TestCase):
     def test_they_are_defined(self):
         library = _ops._defined
-        self.assertEqual((library.namespace, sorted(library.schemas)), ("attune_kernels", ["backward", "forward"]))
-        self.assertEqual(sorted(library.kernels), [("backward", "CUDA"), ("forward", "AutocastCUDA"), ("forward", "CUDA")])
+        self.assertEqual((library.namespace, sorted(library.schemas)), ("attune_kernels", ["backward", "backward_with_sinks", "forward", "forward_with_sinks"]))
+        self.assertEqual(sorted(library.kernels), [(name + suffix, key) for name, suffix, key in (
+            ("backward", "", "CUDA"), ("backward", "_with_sinks", "CUDA"), ("forward", "", "AutocastCUDA"), ("forward", "", "CUDA"),
+            ("forward", "_with_sinks", "AutocastCUDA"), ("forward", "_with_sinks", "CUDA"))])
 
     def test_shapes_of_what_is_traced(self):
         q, k, v = (Tensor((2, 100, heads, 64), address=None) for heads in (4, 2, 2))

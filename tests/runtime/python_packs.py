@@ -40,7 +40,7 @@ def child():
         _library.check(status)
 
     def call(length, pass_):
-        problem = _library.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64, pass_=pass_)
+        problem = _library.Problem(struct_size=120, dtype=1, batch=1, heads_q=2, seq_q=length, head_dim=64, pass_=pass_)
         memory = ctypes.create_string_buffer((1 << 22) + 256)
         place = (ctypes.addressof(memory) + 255) // 256 * 256
         operands = _library.operands({name: _library.Tensor(place, length * 128, 64, 128) for name in range(_library.D_LSE)})
@@ -56,7 +56,7 @@ def child():
         """What a call would launch for one query and 256 keys under a mask: "causal", "offset 300", "window 300,0"."""
         kind, _, numbers = mask.partition(" ")
         kinds = {"none": 0, "causal": 1, "offset": 3, "window": 4}
-        problem = _library.Problem(struct_size=112, dtype=1, batch=1, heads_q=2, seq_q=1, seq_kv=256, head_dim=64, mask=kinds[kind])
+        problem = _library.Problem(struct_size=120, dtype=1, batch=1, heads_q=2, seq_q=1, seq_kv=256, head_dim=64, mask=kinds[kind])
         if kind == "offset":
             problem.mask_offset = int(numbers)
         if kind == "window":

@@ -99,6 +99,36 @@ class Operators(OnGpu):
             torch.library.opcheck(torch.ops.attune_kernels.backward.default,
                                   (torch.randn_like(out), q, k, v, out, lse, grad_lse, True, None, "bhsd", False, None, True))
 
+    def test_opcheck_with_sinks(self):
+        q, k, v = tensors()
+        sinks = torch.linspace(-1, 5, q.shape[1], device=DEVICE, requires_grad=True)
+        torch.library.opcheck(torch.ops.attune_kernels.forward_with_sinks.default, (q, k, v, sinks, True))
+        with torch.no_grad():
+            out, lse = attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks)
+            torch.library.opcheck(torch.ops.attune_kernels.backward_with_sinks.default,
+                                  (torch.randn_like(out), *(one.detach() for one in (q, k, v, sinks)), out, lse, None, True, None, "bhsd", False,
+                                   None, True))
+
+    def test_sinks_under_vmap_grad_and_batches_of_gradients(self):
+        leaves = [tensors(seed=seed, grad=False) for seed in (1, 2)]
+        sinks = torch.linspace(-1, 5, leaves[0][0].shape[1], device=DEVICE)
+        stacked = [torch.stack(each) for each in zip(*leaves)]
+
+        def loss(q, k, v, sinks):
+            return attune.attention(q, k, v, causal=True, deterministic=True, sinks=sinks).float().square().sum()
+
+        gradients = torch.func.vmap(torch.func.grad(loss, argnums=(0, 3)), in_dims=(0, 0, 0, None))(*stacked, sinks)
+        for number, each in enumerate(leaves):
+            ones = [tensor.clone().requires_grad_() for tensor in (*each, sinks)]
+            expected = torch.autograd.grad(loss(*ones), (ones[0], ones[3]))
+            self.assert_same([gradient[number] for gradient in gradients], expected)
+        ones = [tensor.clone().requires_grad_() for tensor in (*leaves[0], sinks)]
+        out = attune.attention(*ones[:3], causal=True, deterministic=True, sinks=ones[3])
+        grads = torch.randn(2, *out.shape, device=DEVICE).to(out.dtype)
+        batched = torch.autograd.grad(out, ones, grads, is_grads_batched=True, retain_graph=True)
+        for number in range(2):
+            self.assert_same([gradient[number] for gradient in batched], torch.autograd.grad(out, ones, grads[number], retain_graph=True))
+
     def test_it_computes_what_attention_does(self):
         leaves = tensors()
         ours = with_gradients(lambda *each: OPERATOR(*each, True, None, "bhsd", False, None, True)[0], leaves)

@@ -138,6 +138,89 @@ class Transforms(unittest.TestCase):
                 call()
 
 
+@unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
+class WithSinks(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.values = [torch.randn(1, heads, length, 8, dtype=torch.float16) for heads, length in ((4, 3), (2, 5), (2, 5))]
+        self.values.append(torch.tensor([0.0, 1.0, -1.0, 2.0]))
+
+    @staticmethod
+    def ours(q, k, v, sinks, return_lse=False):
+        return attune.attention(q, k, v, causal=True, return_lse=return_lse, sinks=sinks)
+
+    @staticmethod
+    def expected(q, k, v, sinks, return_lse=False):
+        group = q.shape[-3] // k.shape[-3]
+        k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
+        scores = (q.float() @ k.float().transpose(-1, -2) * q.shape[-1] ** -0.5)
+        scores = scores.masked_fill(cpu_attention.hidden(q.shape[-2], k.shape[-2], True), -torch.inf)
+        scores = torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:-1], 1)], -1)
+        out = (torch.softmax(scores, -1)[..., :-1] @ v.float()).to(q.dtype)
+        return (out, torch.logsumexp(scores, -1)) if return_lse else out
+
+    def check(self, function):
+        for one, other in zip(flat(function(self.ours)), flat(function(self.expected)), strict=True):
+            self.assertEqual((one.shape, one.dtype), (other.shape, other.dtype))
+            torch.testing.assert_close(one.float(), other.float(), atol=1e-2, rtol=1e-2)
+
+    def leaves(self):
+        return [value.clone().requires_grad_() for value in self.values]
+
+    def test_gradients(self):
+        for return_lse in False, True:
+            def gradients(of):
+                leaves = self.leaves()
+                results = flat(of(*leaves, return_lse))
+                return torch.autograd.grad(results, leaves, [torch.ones_like(one) for one in results])
+
+            self.check(gradients)
+
+    def test_gradients_of_the_sinks_alone(self):
+        def gradient(of):
+            sinks = self.values[3].clone().requires_grad_()
+            return torch.autograd.grad(of(*self.values[:3], sinks).float().sum(), sinks)
+
+        self.check(gradient)
+
+    def test_batches_of_gradients(self):
+        def gradients(of):
+            leaves = self.leaves()
+            results = of(*leaves, True)
+            batch = [torch.stack([torch.ones_like(one), -2 * torch.ones_like(one)]) for one in results]
+            return torch.autograd.grad(results, leaves, batch, is_grads_batched=True)
+
+        self.check(gradients)
+
+    def test_jacobians(self):
+        self.check(lambda of: func.jacrev(lambda *each: of(*each, True), argnums=(0, 3))(*self.values))
+
+    def test_vmap_and_gradients_of_samples(self):
+        samples = [torch.stack([value, -value, value / 2]) for value in self.values]
+        self.check(lambda of: func.vmap(of)(*samples))
+        self.check(lambda of: func.vmap(of, in_dims=(0, 0, 0, None))(*samples[:3], self.values[3]))
+        gradient = lambda of: func.grad(lambda *each: of(*each).float().square().sum(), argnums=(0, 3))  # noqa: E731
+        self.check(lambda of: func.vmap(gradient(of), in_dims=(0, 0, 0, None))(*samples[:3], self.values[3]))
+
+    def test_compiled(self):
+        def gradients(of):
+            leaves = self.leaves()
+            return torch.autograd.grad(flat(of(*leaves)), leaves, [torch.ones_like(leaves[0])])
+
+        compiled = torch.compile(self.ours, fullgraph=True, backend="aot_eager")
+        for one, other in zip(gradients(compiled), gradients(self.ours), strict=True):
+            torch.testing.assert_close(one, other, atol=0, rtol=0)
+
+    def test_sinks_of_16_bits(self):
+        sinks = self.values[3].bfloat16().requires_grad_()
+        gradient, = torch.autograd.grad(self.ours(*self.values[:3], sinks).float().sum(), sinks)
+        self.assertEqual(gradient.dtype, torch.bfloat16)
+
+    def test_forward_mode_is_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "forward-mode"):
+            func.jvp(lambda sinks: self.ours(*self.values[:3], sinks), (self.values[3],), (torch.ones(4),))
+
+
 result = unittest.main(exit=False).result
 failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
 print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")

@@ -79,7 +79,7 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False, softcap=0.0
+    invariant=False, softcap=0.0, sinks=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -99,6 +99,9 @@ def attention(
     and, of a query, in a chunk of the sequence and in the whole of it, such as a prompt and its tokens one by one; gradients are
     deterministic, too. It may be slower: docs/performance.md says by how much.
     softcap: scores are softcap * tanh(scale * q k^T / softcap) before the mask; 0: they are not capped.
+    sinks: (heads,) of q, float32, float16 or bfloat16, a number that counts in the softmax of each query of its head as one more score does,
+    neither scaled nor capped, and has no value: lse is ln(exp(sink) + ...), and the sink where a query attends to nothing. Gradients flow to
+    them, and have the same bits on each run.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -107,19 +110,26 @@ def attention(
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
                                               return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
-                                              softcap=softcap)
+                                              softcap=softcap, sinks=sinks)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap))
+        sinks = _as_kernels_take_them(sinks)
+        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), sinks)
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
     if forward_ad._current_level >= 0:
-        _refuse_forward_mode(q, k, v)
+        _refuse_forward_mode(q, k, v, sinks)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out)
+    is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if out is None and _operators_are_watched():
+    if sinks is not None:
+        sinks = _as_kernels_take_them(sinks)
+        if out is None and (is_differentiated or _operators_are_watched()):
+            out, lse = _ops.forward(q, k, v, options, sinks)
+        else:
+            out, lse = _calls.forward(q, k, v, options, out, return_lse, sinks=sinks)
+    elif out is None and _operators_are_watched():
         out, lse = _ops.forward(q, k, v, options)
     elif is_differentiated and not return_lse:
         out = None if _attend is None else _attend(q, k, v, options)
@@ -129,6 +139,13 @@ def attention(
     else:
         out, lse = _calls.forward(q, k, v, options, out, return_lse)
     return (out, lse) if return_lse else out
+
+
+def _as_kernels_take_them(sinks):
+    """In float32: gradients go back through the cast."""
+    if not isinstance(sinks, torch.Tensor) or sinks.dtype not in (torch.float16, torch.bfloat16):
+        return sinks  # what it should be is said where calls are checked
+    return sinks.float()
 
 
 def _operators_are_watched():
@@ -209,6 +226,7 @@ def backward(
     deterministic=None,
     invariant=False,
     softcap=0.0,
+    sinks=None,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -216,26 +234,29 @@ def backward(
     q, k, v and the options are those of the call of attention() that returned out and lse; nothing is cast here, so that after a call under
     torch.autocast they are what it cast them to. grad_out is like out; grad_lse like lse, or None if the loss does not depend on it. Tensors
     given as grads, like q, k and v, take the result.
+    With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
-        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options)
-    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads)
+        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, sinks)
+    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, sinks)
 
 
 @_outside_graphs
 def unsupported(
-    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0
+    q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
+    sinks=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v))
+    sinks = _as_kernels_take_them(sinks)
+    passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks))
     for pass_ in passes:
         try:
-            checked = _calls.Checked(q, k, v, options, pass_)
+            checked = _calls.Checked(q, k, v, options, pass_, sinks=sinks)
         except (TypeError, ValueError) as error:
             return str(error)
         reason = "" if checked.is_empty else _text_of(checked.library.attune_unsupported, checked.problem)
@@ -251,7 +272,7 @@ def _backward_outside_graphs(*arguments):
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
-            softcap=0.0):
+            softcap=0.0, sinks=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
@@ -259,18 +280,18 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
     """
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD), config)
+    return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, sinks=_as_kernels_take_them(sinks)), config)
 
 
 @_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
-    softcap=0.0
+    softcap=0.0, sinks=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD), config)
+    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, sinks=_as_kernels_take_them(sinks)), config)
 
 
 class _PreparedPass:
@@ -298,13 +319,13 @@ class Prepared(_PreparedPass):
     result cannot be differentiated."""
 
     @_outside_graphs
-    def __call__(self, q, k, v, *, out=None, return_lse=False):
+    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
-        _refuse_forward_mode(q, k, v)
-        if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out):
+        _refuse_forward_mode(q, k, v, sinks)
+        if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle)
+        out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, _as_kernels_take_them(sinks))
         return (out, lse) if return_lse else out
 
 
@@ -313,9 +334,9 @@ class PreparedBackward(_PreparedPass):
     heads and lengths."""
 
     @_outside_graphs
-    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None):
+    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None):
         _refuse_transforms()
-        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle)
+        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle, sinks)
 
 
 def _text_of(function, problem):

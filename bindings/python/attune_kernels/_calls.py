@@ -24,11 +24,11 @@ _forward_launchers, _backward_launchers = {}, {}
 _known_calls = _extension.load()  # None: all calls are served here
 
 
-def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
+def forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=None):
     """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None.
 
-    options: a tuple of the values of _options.OPTIONS, as attention() takes them."""
-    if _known_calls is not None and out is None and prepared is None:
+    options: a tuple of the values of _options.OPTIONS, as attention() takes them. sinks: (heads), float32, or None."""
+    if _known_calls is not None and out is None and prepared is None and sinks is None:
         results = _known_calls.forward(q, k, v, options, return_lse)
         if results is not None:
             return results
@@ -38,17 +38,19 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
         if out is None and q_data and k_data and v_data:
             kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
                     q.get_device(), k.get_device(), v.get_device(), options, (q_data | k_data | v_data) & 15)
+            if sinks is not None:
+                kind = (*kind, *_kind_of_sinks(sinks))
             launcher = _forward_launchers.get(kind)
     except _NOT_SO:
         kind = None
     if launcher is None:
-        checked = Checked(q, k, v, options, _library.FORWARD)
+        checked = Checked(q, k, v, options, _library.FORWARD, sinks=sinks)
         if out is not None:
             check_like("out", out, "q", q)
         if checked.is_empty:
             return _forward_of_nothing(checked, out, return_lse)
         launcher = _ForwardLauncher(checked, empty_like(q) if out is None else out)
-        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None:
+        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None and sinks is None:
             launcher.enter(q, k, v, options)
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if out is None:
@@ -56,18 +58,21 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None):
     lse = q.new_empty(launcher.lse_shape, dtype=torch.float32) if return_lse else None
     structs = launcher.structs()
     structs.set_tensors(q_data, k_data, v_data, out.data_ptr(), lse.data_ptr() if return_lse else 0)
+    if sinks is not None:
+        structs.set_data(_library.LSE + 1, sinks.data_ptr())
     launcher.run(prepared, q, structs)
     return out, lse
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None):
-    """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, allocated if grads is None."""
-    if _known_calls is not None and grads is None and prepared is None \
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, sinks=None):
+    """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, and of sinks if there are some, allocated if
+    grads is None."""
+    if _known_calls is not None and grads is None and prepared is None and sinks is None \
             and not (torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse)):
         results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
         if results is not None:
             return results
-    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared)
+    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, sinks)
 
 
 def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
@@ -83,7 +88,11 @@ def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
     return backward(grad_out, q, k, v, out, lse, grad_lse, options)
 
 
-def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared):
+def _kind_of_sinks(sinks):
+    return sinks.shape, sinks.stride(), sinks.dtype, sinks.get_device()
+
+
+def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, sinks):
     if options[_DETERMINISTIC] is None:
         options = (*options[:_DETERMINISTIC], torch.are_deterministic_algorithms_enabled(), *options[_DETERMINISTIC + 1:])
     launcher = kind = None
@@ -96,44 +105,56 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
                     q.dtype, k.dtype, v.dtype, out.dtype, grad_out.dtype, lse.dtype,
                     q.get_device(), k.get_device(), v.get_device(), out.get_device(), grad_out.get_device(), lse.get_device(),
                     of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
+            if sinks is not None:
+                kind = (*kind, *_kind_of_sinks(sinks))
             launcher = _backward_launchers.get(kind)
     except _NOT_SO:
         kind = None
     if launcher is None:
-        checked = Checked(q, k, v, options, _library.BACKWARD)
+        checked = Checked(q, k, v, options, _library.BACKWARD, sinks=sinks)
         checked.check_backward(grad_out, out, lse, grad_lse, grads)
-    if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, *(grads or ())):
+    if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, sinks, *(grads or ())):
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
     if launcher is None and not checked.is_empty:
         launcher = _BackwardLauncher(checked, grad_out, out, [empty_like(tensor) for tensor in (q, k, v)] if grads is None else grads)
-        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None:
+        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None and sinks is None:
             launcher.enter(grad_out, q, k, v, out, lse, grad_lse, options)
     if grads is not None:
-        d_q, d_k, d_v = grads
+        d_q, d_k, d_v = grads[:3]
     elif launcher is not None and launcher.strides_are_kept:
         d_q, d_k, d_v = grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     else:
         d_q, d_k, d_v = grads = empty_like(q), empty_like(k), empty_like(v)
+    if sinks is not None and len(grads) == 3:
+        grads = (*grads, torch.empty_like(sinks))
     if launcher is None:
         for grad in grads:
             grad.zero_()
+        if sinks is not None and grad_lse is not None:
+            grads[3].copy_(grad_lse.sum((0, 2)))  # lse of a query without keys is the sink
         return grads
     structs = launcher.structs()
     structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
     structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
+    if sinks is not None:
+        structs.set_data(_library.SINKS, sinks.data_ptr())
+        structs.set_data(_library.D_SINKS, grads[3].data_ptr())
     launcher.run(prepared, q, structs)
     return grads
 
 
 def _forward_of_nothing(checked, out, return_lse):
-    """Without keys out is 0 and lse -inf; without queries, heads or batch both are empty. Nothing is launched."""
+    """Without keys out is 0 and lse -inf, or the head's sink; without queries, heads or batch both are empty. Nothing is launched."""
     if out is None:
         out = empty_like(checked.q)
     out.zero_()
     lse = None
     if return_lse:
         lse = torch.empty(checked.lse_shape, dtype=torch.float32, device=checked.q.device)
-        lse.fill_(float("-inf"))
+        if checked.sinks is None:
+            lse.fill_(float("-inf"))
+        else:
+            lse.copy_(checked.sinks[None, :, None].expand(checked.lse_shape))
     return out, lse
 
 
@@ -246,6 +267,10 @@ class _Structs:
         words = self._words
         words[1], words[6], words[11], words[16], words[21] = q, k, v, o, lse
 
+    def set_data(self, place, data):
+        """Of the operand in a place of the list."""
+        self._words[5 * place + 1] = data
+
     def set_gradients(self, d_o, d_q, d_k, d_v, d_lse):
         words = self._words
         words[26], words[31], words[36], words[41], words[46] = d_q, d_k, d_v, d_o, d_lse
@@ -267,8 +292,8 @@ class Checked:
 
     A call that is only traced has tensors without memory: traced=True asks for none, and neither for the library."""
 
-    def __init__(self, q, k, v, options, pass_, traced=False):
-        self.options = options
+    def __init__(self, q, k, v, options, pass_, traced=False, sinks=None):
+        self.options, self.sinks = options, sinks
         causal, scale, layout, top_left, window, deterministic, invariant, softcap = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
@@ -291,6 +316,8 @@ class Checked:
             raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
+        if sinks is not None:
+            self._check_sinks("sinks", sinks)
         if traced:
             self._check_what_the_library_is_not_asked()
             return
@@ -315,6 +342,7 @@ class Checked:
             deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
             invariant=bool(invariant),
             softcap=softcap,
+            sink=sinks is not None,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -327,21 +355,27 @@ class Checked:
         if grad_lse is not None:
             self._check_lse("grad_lse", grad_lse)
         if grads is not None:
-            if len(grads) != 3:
-                raise ValueError(f"grads has {len(grads)} elements: it must have 3, the gradients of q, k and v")
+            if len(grads) != 3 + (self.sinks is not None):
+                raise ValueError(f"grads has {len(grads)} elements: it must have {3 + (self.sinks is not None)}, the gradients of q, k and v"
+                                 + (", and of sinks" if self.sinks is not None else ""))
+            if self.sinks is not None:
+                self._check_sinks("grads[3]", grads[3])
             check_like("grads[0]", grads[0], "q", self.q)
             check_like("grads[1]", grads[1], "k", self.k)
             check_like("grads[2]", grads[2], "v", self.v)
 
     def operands(self, out, grad_out=None, grads=None):
-        """A list of attune_operand in the order of their numbers, without the pointers of lse and of its gradient: of forward, or with
-        grad_out and grads of backward."""
+        """A list of attune_operand in the order of their numbers, without the pointers of what has no strides (lse, sinks and their
+        gradients): of forward, or with grad_out and grads of backward."""
         views = {_library.Q: self.q, _library.K: self.k, _library.V: self.v, _library.O: out}
         count = _library.LSE + 1
         if grads is not None:
             views |= {_library.D_Q: grads[0], _library.D_K: grads[1], _library.D_V: grads[2], _library.D_O: grad_out}
             count = _library.D_LSE + 1
-        return _library.operands({name: self._view(views[name]) if name in views else _library.Tensor() for name in range(count)})
+        names = list(range(count))
+        if self.sinks is not None:
+            names += [_library.SINKS] if grads is None else [_library.SINKS, _library.D_SINKS]
+        return _library.operands({name: self._view(views[name]) if name in views else _library.Tensor() for name in names})
 
     def note_alignment(self, *tensors):
         aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))
@@ -353,6 +387,18 @@ class Checked:
             raise ValueError(f"q has shape {tuple(self.q.shape)}: head_dim must be a multiple of 8 from 8 to 256")
         if heads_q % heads_kv != 0 if heads_kv else heads_q > 0:
             raise ValueError(f"q has {heads_q} heads and k {heads_kv}: those of k must divide those of q")
+
+    def _check_sinks(self, name, tensor):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for each head of q")
+        if tensor.device != self.q.device:
+            raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
+        if tensor.dtype != torch.float32:
+            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float32")
+        if tuple(tensor.shape) != self.lse_shape[1:2]:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self.lse_shape[1:2]}, a number for each head of q")
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
 
     def _check_lse(self, name, tensor):
         if not isinstance(tensor, torch.Tensor):

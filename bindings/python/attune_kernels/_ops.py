@@ -2,6 +2,9 @@
 
     torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
+    torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks, causal, ...) -> (out, lse)
+    torch.ops.attune_kernels.backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, causal, ...)
+        -> (grad_q, grad_k, grad_v, grad_sinks)
 
 Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
 dispatcher costs more host time than attention(), which therefore takes this way only where somebody watches operators.
@@ -16,25 +19,46 @@ _SCHEMAS = {
     "forward": f"(Tensor q, Tensor k, Tensor v, {SCHEMA}) -> (Tensor out, Tensor lse)",
     "backward": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? grad_lse=None, {SCHEMA}) "
                 "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v)",
+    "forward_with_sinks": f"(Tensor q, Tensor k, Tensor v, Tensor sinks, {SCHEMA}) -> (Tensor out, Tensor lse)",
+    "backward_with_sinks": "(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor sinks, Tensor out, Tensor lse, Tensor? grad_lse=None, "
+                           f"{SCHEMA}) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sinks)",
 }
 
 
-def forward(q, k, v, options):
-    """(out, lse) by the operator; options as attention() has them."""
+def forward(q, k, v, options, sinks=None):
+    """(out, lse) by the operator; options as attention() has them. sinks: float32, or None."""
     options = _as_schema_has_them(options)
+    if sinks is not None:
+        run = _TransformedForwardWithSinks.apply if torch._C._are_functorch_transforms_active() else \
+            torch.ops.attune_kernels.forward_with_sinks
+        return run(q, k, v, sinks, *options)
     if torch._C._are_functorch_transforms_active():
         return _TransformedForward.apply(q, k, v, *options)
     return torch.ops.attune_kernels.forward(q, k, v, *options)
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options):
-    """(grad_q, grad_k, grad_v) by the operator."""
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, sinks=None):
+    """(grad_q, grad_k, grad_v) by the operator, and with sinks their gradient behind them."""
     options = _as_schema_has_them(options)
+    if sinks is not None:
+        return _backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, options)
     if is_of_batch(grad_out, grad_lse):
         return _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options)
     if torch._C._are_functorch_transforms_active():
         return _TransformedBackward.apply(grad_out, q, k, v, out, lse, grad_lse, *options)
     return torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, *options)
+
+
+def _backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, options):
+    tensors = (grad_out, q, k, v, sinks, out, lse, grad_lse)
+    operator = torch.ops.attune_kernels.backward_with_sinks
+    if is_of_batch(grad_out, grad_lse):
+        level, whole, dims = _without_batch(tensors)
+        grads, _ = _map_one_by_one(operator, _size_of_batch(whole, dims), dims, whole, options)
+        return tuple(torch._add_batch_dim(grad, 0, level) for grad in grads)
+    if torch._C._are_functorch_transforms_active():
+        operator = _TransformedBackwardWithSinks.apply
+    return operator(*tensors, *options)
 
 
 def is_of_batch(*gradients):
@@ -50,13 +74,21 @@ _is_of_batch = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batched
 
 
 def _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options):
-    tensors = [grad_out, q, k, v, out, lse, grad_lse]
-    level = next(_level_of(one) for one in tensors if one is not None and _is_of_batch(one))
-    whole = [torch._remove_batch_dim(one, level, 1, 0) if one is not None and _is_of_batch(one) else one for one in tensors]
-    dims = [0 if one is not None and _is_of_batch(one) else None for one in tensors]
-    size = next(one.shape[0] for one, dim in zip(whole, dims) if dim == 0)
+    level, whole, dims = _without_batch((grad_out, q, k, v, out, lse, grad_lse))
+    size = _size_of_batch(whole, dims)
     grads = torch.ops.attune_kernels.backward(*_fold(size, dims, whole), *options)
     return tuple(torch._add_batch_dim(grad, 0, level) for grad in _unfold(size, grads))
+
+
+def _without_batch(tensors):
+    """The level of the batch, the tensors with it as a dimension in front where they have it, and those dimensions."""
+    level = next(_level_of(one) for one in tensors if one is not None and _is_of_batch(one))
+    whole = [torch._remove_batch_dim(one, level, 1, 0) if one is not None and _is_of_batch(one) else one for one in tensors]
+    return level, whole, [0 if one is not None and _is_of_batch(one) else None for one in tensors]
+
+
+def _size_of_batch(whole, dims):
+    return next(one.shape[0] for one, dim in zip(whole, dims) if dim == 0)
 
 
 def _level_of(gradient):
@@ -94,6 +126,45 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
         grad_lse = grad_lse.contiguous()
     # lse is a view of one for all, where a transform has repeated it for each gradient of a batch.
     return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options))
+
+
+def _run_forward_with_sinks(q, k, v, sinks, *options):
+    return _calls.forward(q, k, v, _options(*options), return_lse=True, sinks=sinks.contiguous())
+
+
+def _run_backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
+    if grad_out.stride(3) != 1:
+        grad_out = grad_out.contiguous()
+    if grad_lse is not None:
+        grad_lse = grad_lse.contiguous()
+    return tuple(_calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options), sinks=sinks.contiguous()))
+
+
+def _trace_forward_with_sinks(q, k, v, sinks, *options):
+    checked = _calls.Checked(q, k, v, _options(*options), _library.FORWARD, traced=True, sinks=sinks.contiguous())
+    return _calls.empty_like(q), torch.empty(checked.lse_shape, dtype=torch.float32, device=q.device)
+
+
+def _trace_backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
+    _calls.Checked(q, k, v, _options(*options), _library.BACKWARD, traced=True, sinks=sinks.contiguous())
+    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v), torch.empty_like(sinks, memory_format=torch.contiguous_format)
+
+
+def _keep_for_backward_with_sinks(ctx, inputs, output):
+    q, k, v, sinks, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, sinks, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_forward_with_sinks(ctx, grad_out, grad_lse):
+    nothing = (None,) * len(ctx.options)
+    q, k, v, sinks, out, lse = ctx.saved_tensors
+    if grad_out is None:
+        if grad_lse is None:
+            return (None, None, None, None, *nothing)
+        grad_out = torch.zeros_like(out)
+    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, sinks)
+    return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), *nothing)
 
 
 def _trace_forward(q, k, v, *options):
@@ -168,6 +239,41 @@ class _TransformedBackward(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
+class _TransformedForwardWithSinks(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(q, k, v, sinks, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
+        return torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks, causal, scale, layout, top_left, window, deterministic, invariant,
+                                                           softcap)
+
+    setup_context = staticmethod(_keep_for_backward_with_sinks)
+    backward = staticmethod(_differentiate_forward_with_sinks)
+    jvp = staticmethod(refuse_forward_mode)
+
+
+class _TransformedBackwardWithSinks(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(grad_out, q, k, v, sinks, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
+        return torch.ops.attune_kernels.backward_with_sinks(
+            grad_out, q, k, v, sinks, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    backward = staticmethod(_refuse_second_derivative)
+    jvp = staticmethod(refuse_forward_mode)
+
+
+def _cast_and_run_forward_with_sinks(q, k, v, sinks, *options):
+    q, k, v = as_autocast_has_them(q, k, v)
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+        return torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks.float(), *options)
+
+
 def _cast_and_run_forward(q, k, v, *options):
     """Under torch.autocast."""
     q, k, v = as_autocast_has_them(q, k, v)
@@ -213,22 +319,51 @@ def _map_backward(info, in_dims, grad_out, q, k, v, out, lse, grad_lse=None, *op
     return _unfold(size, results), (0, 0, 0)
 
 
+def _map_one_by_one(operator, size, dims, tensors, options):
+    """A call for each index of the dimension that is mapped over: sinks are those of a whole call, and so is their gradient."""
+    results = [operator(*(one if dim is None else one.select(dim, index) for one, dim in zip(tensors, dims)), *options)
+               for index in range(size)]
+    return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
+
+
+def _map_forward_with_sinks(info, in_dims, q, k, v, sinks, *options):
+    return _map_one_by_one(torch.ops.attune_kernels.forward_with_sinks, info.batch_size, in_dims, (q, k, v, sinks), options)
+
+
+def _map_backward_with_sinks(info, in_dims, grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
+    tensors = (grad_out, q, k, v, sinks, out, lse, grad_lse)
+    return _map_one_by_one(torch.ops.attune_kernels.backward_with_sinks, info.batch_size, in_dims, tensors, options)
+
+
+_OF_PLAIN = dict(run_forward=_run_forward, run_backward=_run_backward, cast_and_run_forward=_cast_and_run_forward,
+                 trace_forward=_trace_forward, trace_backward=_trace_backward, keep_for_backward=_keep_for_backward,
+                 differentiate_forward=_differentiate_forward, map_forward=_map_forward, map_backward=_map_backward)
+_OF_SINKS = dict(run_forward=_run_forward_with_sinks, run_backward=_run_backward_with_sinks,
+                 cast_and_run_forward=_cast_and_run_forward_with_sinks, trace_forward=_trace_forward_with_sinks,
+                 trace_backward=_trace_backward_with_sinks, keep_for_backward=_keep_for_backward_with_sinks,
+                 differentiate_forward=_differentiate_forward_with_sinks, map_forward=_map_forward_with_sinks,
+                 map_backward=_map_backward_with_sinks)
+
+
 def _define():
     library = torch.library.Library("attune_kernels", "DEF")
     # A graph's compiler may choose strides: kernels take any, but results follow those of q, k and v as they were traced.
     tags = [torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)]
     for name, schema in _SCHEMAS.items():
         library.define(name + schema, tags=tags)
-    library.impl("forward", _run_forward, "CUDA")
-    library.impl("backward", _run_backward, "CUDA")
-    library.impl("forward", _cast_and_run_forward, "AutocastCUDA")
-    torch.library.register_fake("attune_kernels::forward", _trace_forward, lib=library)
-    torch.library.register_fake("attune_kernels::backward", _trace_backward, lib=library)
-    torch.library.register_autograd("attune_kernels::forward", _differentiate_forward, setup_context=_keep_for_backward, lib=library)
-    torch.library.register_autograd("attune_kernels::backward", _refuse_second_derivative, lib=library)
-    if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5
-        torch.library.register_vmap("attune_kernels::forward", _map_forward, lib=library)
-        torch.library.register_vmap("attune_kernels::backward", _map_backward, lib=library)
+    for suffix, of in (("", _OF_PLAIN), ("_with_sinks", _OF_SINKS)):
+        forward, backward = "forward" + suffix, "backward" + suffix
+        library.impl(forward, of["run_forward"], "CUDA")
+        library.impl(backward, of["run_backward"], "CUDA")
+        library.impl(forward, of["cast_and_run_forward"], "AutocastCUDA")
+        forward, backward = "attune_kernels::" + forward, "attune_kernels::" + backward
+        torch.library.register_fake(forward, of["trace_forward"], lib=library)
+        torch.library.register_fake(backward, of["trace_backward"], lib=library)
+        torch.library.register_autograd(forward, of["differentiate_forward"], setup_context=of["keep_for_backward"], lib=library)
+        torch.library.register_autograd(backward, _refuse_second_derivative, lib=library)
+        if hasattr(torch.library, "register_vmap"):  # PyTorch 2.5
+            torch.library.register_vmap(forward, of["map_forward"], lib=library)
+            torch.library.register_vmap(backward, of["map_backward"], lib=library)
     return library
 
 

@@ -6,10 +6,10 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal attention, causal sliding windows and attention without a mask, with or without a softcap, also under torch.compile. A call with anything else that
-"sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune" for
-each reason. What "sdpa" would leave out in silence (sinks, a softcap beside anything else, packed sequences that no mask separates) raises
-NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
+Attune serves causal attention, causal sliding windows and attention without a mask, with or without a softcap and sinks (s_aux), also under
+torch.compile. A call with anything else that "sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa",
+with one warning to the logger "attune" for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside anything else, packed
+sequences that no mask separates) raises NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 """
 
 import functools
@@ -88,9 +88,9 @@ def attention_forward(
     window = _transformers_masks.window_of(attention_mask)
     _refuse_what_sdpa_leaves_out(None if window is not None else attention_mask, options)
     reason = _left_to_sdpa(query, key, value, None if window is not None else attention_mask, dropout, options)
-    softcap = options.get("softcap")
-    if reason is not None and softcap is not None:
-        raise NotServed(f"softcap with {reason}", _EAGER)
+    softcap, sinks = options.get("softcap"), options.get("s_aux")
+    if reason is not None and (softcap is not None or sinks is not None):
+        raise NotServed(f"{'softcap' if sinks is None else 'attention sinks (s_aux)'} with {reason}", _EAGER)
     if reason is not None:
         tell_once(reason, "Transformers' sdpa attention answers instead")
         if window is not None:
@@ -98,14 +98,15 @@ def attention_forward(
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
     if window is not None:
         sides = (window - 1, None) if window < key.shape[2] else None
-        return _attend(query, key, value, causal=True, window=sides, scale=scaling, softcap=softcap or 0.0), None
+        return _attend(query, key, value, causal=True, window=sides, scale=scaling, softcap=softcap or 0.0, sinks=sinks), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     length = query.shape[2]
     causal = bool(is_causal) and length > 1  # a single query is the last one, which sees all keys
     if causal and key.shape[2] > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
         key, value = key[:, :, :length], value[:, :, :length]
-    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling, softcap=softcap or 0.0), None
+    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling, softcap=softcap or 0.0,
+                   sinks=sinks), None
 
 
 def _attend(query, key, value, **options):
@@ -114,8 +115,6 @@ def _attend(query, key, value, **options):
 
 
 def _refuse_what_sdpa_leaves_out(attention_mask, options):
-    if options.get("s_aux") is not None:
-        raise NotServed("attention sinks (s_aux)", _EAGER)
     lengths = options.get("cu_seq_lens_q")
     if lengths is not None and attention_mask is None and lengths.numel() > 2:
         raise NotServed("packed sequences (cu_seq_lens_q) without a mask", "pass position_ids that begin anew with each sequence, of which "
