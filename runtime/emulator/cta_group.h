@@ -54,6 +54,7 @@ struct Lane {
   std::uint32_t thread = 0;       // in its CTA
   std::vector<AsyncCopy> copies;  // lazy ones that have not taken effect, oldest first
   std::uint64_t committed_groups = 0;
+  std::uint32_t warp_index_calls = 0;
 };
 
 // What a lane brings to a collective.
@@ -150,6 +151,8 @@ class CtaGroup {
   void barrier(const char* name);
   void async_copy(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes);
   void async_wait(std::uint32_t pending_groups);
+  // Where all lanes of a warp have arrived, or exited.
+  void check_warp_index_calls(const Warp& warp);
   // Adds a lane to a collective and returns when it was executed: by the last lane to arrive, for all.
   template <typename Execute>
   void collective(const char* name, std::uint64_t variant, const Contribution& contribution, const Execute& execute);
@@ -307,6 +310,7 @@ void CtaGroup::collective(const char* name, std::uint64_t variant, const Contrib
     block();
     return;
   }
+  check_warp_index_calls(warp);
   execute(warp);
   warp.arrived = 0;
   make_ready(warp, kAllLanes & ~(1u << lane.index));

@@ -142,6 +142,7 @@ void CtaGroup::start_cta(Cta& cta) {
       Lane& lane = warp.lanes[l];
       lane.copies.clear();
       lane.committed_groups = 0;
+      lane.warp_index_calls = 0;
       lane.context = boost::context::detail::make_fcontext(stacks_->top(warp.slot * kWarpLanes + l),
                                                            stacks_->usable_bytes(), &CtaGroup::lane_main);
     }
@@ -156,11 +157,26 @@ void CtaGroup::lane_main(transfer_t from) {
   group.exit_lane();
 }
 
+// On a GPU the index of a warp is a shuffle, which all of its lanes must take part in: a part of them would wait for
+// the others for ever.
+void CtaGroup::check_warp_index_calls(const Warp& warp) {
+  std::uint32_t more = 0, fewest = warp.lanes[0].warp_index_calls;
+  for (std::uint32_t l = 1; l < kWarpLanes; ++l) fewest = std::min(fewest, warp.lanes[l].warp_index_calls);
+  for (std::uint32_t l = 0; l < kWarpLanes; ++l) more |= warp.lanes[l].warp_index_calls > fewest ? 1u << l : 0;
+  if (more != 0) {
+    fail(fmt::format(
+        "divergence: {} of its warp called warp_index() where the other lanes did not; it is a shuffle of all "
+        "32 lanes: call it before they part",
+        lane_set(more)));
+  }
+}
+
 void CtaGroup::exit_lane() {
   Warp& warp = *current_->warp;
   Cta& cta = *warp.cta;
   if (async_proxy_) exit_async();
   warp.exited |= 1u << current_->index;
+  if (warp.exited == kAllLanes) check_warp_index_calls(warp);
   --cta.cluster->lanes_left;
   if (--cta.lanes_left == 0) {
     if (async_proxy_) exit_cta_async();
@@ -526,6 +542,12 @@ void run_group(LaunchState& state, std::uint32_t first, std::uint32_t step) {
 const KernelServices& kernel_services() {
   static const KernelServices services = {
       .thread_index = [] { return running_group->lane().thread; },
+      .warp_index =
+          [] {
+            Lane& lane = running_group->lane();
+            ++lane.warp_index_calls;
+            return lane.thread / kWarpLanes;
+          },
       .block_index = [] { return running_group->lane().warp->cta->block; },
       .global_memory = [](const char* name, const void* address, std::uint32_t bytes,
                           bool write) { return running_group->global_memory(name, address, bytes, write); },

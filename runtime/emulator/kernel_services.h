@@ -9,6 +9,7 @@ namespace attune {
 struct KernelServices {
   std::uint64_t bytes = sizeof(KernelServices);
   std::uint32_t (*thread_index)();
+  std::uint32_t (*warp_index)();
   std::uint32_t (*block_index)();
   void* (*global_memory)(const char* name, const void* address, std::uint32_t bytes, bool write);
   std::uint32_t (*shared_base)();

@@ -15,6 +15,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kRows = ${rows_per_tile}, kThreads = ${threads}, kWarps = kThreads / kWarpSize;
+constexpr i32 kAtOnce = 8;  // queries of a thread whose loads are under way together
 constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == ${shared_bytes});
@@ -31,26 +32,33 @@ __device__ __forceinline__ float warp_sum(float x) {
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 head = static_cast<i32>(block_index()), thread = static_cast<i32>(thread_index());
+  const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
   float sum = 0;
   for (i32 batch = 0; batch < args.batch; ++batch) {
     const i64 batch_head = static_cast<i64>(batch) * args.heads_q + head;
     const float* const lse = args.lse + batch_head * args.seq_q;
     const float* const statistics = args.statistics + 2 * kRows * batch_head * args.query_tiles;
-#pragma unroll 4
-    for (i32 query = thread; query < args.seq_q; query += kThreads) {
-      const float lse_of_query = ld_global_f32(lse + query);
-      const float delta = delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows);
-      // LSE is the sink itself where that is all: the difference is exact.
-      const float p = lse_of_query != negative_infinity() ? ex2_approx_ftz_f32((sink - lse_of_query) * kLog2E) : 0.0f;
-      sum = fma_rn_f32(-p, delta, sum);
+    for (i32 first = thread; first < args.seq_q; first += kAtOnce * kThreads) {
+      float lse_of_query[kAtOnce], delta[kAtOnce];
+#pragma unroll
+      for (i32 i = 0; i < kAtOnce; ++i) {
+        const i32 query = first + i * kThreads;
+        lse_of_query[i] = query < args.seq_q ? ld_global_f32(lse + query) : negative_infinity();
+        delta[i] = query < args.seq_q ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
+      }
+#pragma unroll
+      for (i32 i = 0; i < kAtOnce; ++i) {
+        // LSE is the sink itself where that is all: the difference is exact.
+        const float p = lse_of_query[i] != negative_infinity() ? ex2_approx_ftz_f32((sink - lse_of_query[i]) * kLog2E) : 0.0f;
+        sum = fma_rn_f32(-p, delta[i], sum);
+      }
     }
   }
   sum = warp_sum(sum);
-  const u32 shared = shared_base(), lane = lane_index();
-  if (lane == 0) st_shared_b32(shared + kFloat * warp_index(), f32_to_bits(sum));
+  if (lane == 0) st_shared_b32(shared + kFloat * warp, f32_to_bits(sum));
   bar_sync();
-  if (warp_index() != 0) return;
+  if (warp != 0) return;
   sum = warp_sum(lane < kWarps ? bits_to_f32(ld_shared_b32(shared + kFloat * lane)) : 0.0f);
   if (lane == 0) st_global_f32(args.d_sinks + head, sum);
 }

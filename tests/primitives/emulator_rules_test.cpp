@@ -120,6 +120,22 @@ else ldmatrix_x4(r, shared_base());
           "vote_sync_any"));
 }
 
+TEST_CASE("the index of a warp wants all of its lanes", "[emulator]") {
+  for (const EmulatorOptions& mode : emulator_modes()) {
+    INFO(to_string(mode));
+    const std::string of_one_lane = "if (thread % 32 == 0) out_f32(args, 0, 1.0f + warp_index());\n";
+    // Found at the next collective, and where the warp ends.
+    for (const std::string& after :
+         {"", "vote_sync_any(true);\n", "bar_sync();\nvote_sync_any(warp_index() == 0);\n"}) {
+      CHECK_THAT(message_of({of_one_lane + after, 64}, mode),
+                 ContainsSubstring("lane 0 of its warp called warp_index() where the other lanes did not"));
+    }
+    CHECK(message_of(
+              {"const u32 warp = warp_index();\nif (warp == 1 && warp_index() == 1) out_f32(args, 0, 1.0f);\n", 64},
+              mode) == "no error");
+  }
+}
+
 TEST_CASE("a deadlock becomes a sentence", "[emulator]") {
   for (const EmulatorOptions& mode : emulator_modes()) {
     INFO(to_string(mode));

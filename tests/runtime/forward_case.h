@@ -15,7 +15,8 @@ struct ForwardCase {
   std::shared_ptr<Device> device;
   AttentionProblem problem;
   std::vector<std::uint16_t> q, k, v;
-  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer;
+  std::vector<float> sinks;  ///< of a problem that has them
+  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer, sinks_buffer;
   std::int64_t shift = 0;  ///< elements between the start of each buffer and its tensor
   Tensors tensors;
 
@@ -34,6 +35,11 @@ struct ForwardCase {
     lse_buffer = DeviceBuffer(device, queries * sizeof(float));
     device->fill(lse_buffer.pointer(), 0xff, lse_buffer.bytes());
     tensors[Operand::lse].data = reinterpret_cast<const void*>(lse_buffer.pointer());
+    if (!problem.sink) return;
+    sinks = random_sinks(problem, 4);
+    sinks_buffer = DeviceBuffer(device, sinks.size() * sizeof(float));
+    device->copy_to_device(sinks_buffer.pointer(), sinks.data(), sinks_buffer.bytes());
+    tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks_buffer.pointer());
   }
 
   std::vector<std::uint16_t> read_o() const {

@@ -15,6 +15,7 @@ using u64 = unsigned long long;
 struct EmulatorServices {
   u64 bytes;  // of this table: the kernel and the emulator must agree on it
   u32 (*thread_index)();
+  u32 (*warp_index)();
   u32 (*block_index)();
   void* (*global_memory)(const char* name, const void* address, u32 bytes, bool write);  // checked and aligned
   u32 (*shared_base)();
@@ -72,7 +73,7 @@ inline float negative_infinity() { return -__builtin_inff(); }
 inline u32 thread_index() { return emulator.thread_index(); }  // in the CTA
 inline u32 lane_index() { return emulator.thread_index() % kWarpSize; }
 inline u32 block_index() { return emulator.block_index(); }    // of the CTA in the grid
-inline u32 warp_index() { return emulator.thread_index() / kWarpSize; }
+inline u32 warp_index() { return emulator.warp_index(); }
 
 inline u32 cluster_cta_rank() { return emulator.cluster_rank(); }
 

@@ -26,7 +26,7 @@ void check_close(double value, double reference, double weight) {
 
 void compare_oracles(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift) {
   const ForwardCase data(device, problem, shift);
-  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v);
+  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v, data.sinks);
   const ReferenceForward actual = reference_forward_on_device(device, problem, data.tensors);
   INFO(canonical_text(problem));
   REQUIRE(actual.o.size() == expected.o.size());
@@ -60,6 +60,8 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
     window.heads_kv = shape.heads_kv;
     window.seq_kv = shape.seq_kv;
     apply_window(shape.seq_kv / 3, number % 2 == 0 ? shape.seq_kv / 5 : -1, bottom_right_offset(window), &window);
+    compare_oracles(device, window, number % 3);
+    window.sink = true;
     compare_oracles(device, window, number % 3);
   }
 }
@@ -174,7 +176,7 @@ struct BackwardCase {
   ForwardCase data;
   std::vector<std::uint16_t> d_o;
   std::vector<float> d_lse;
-  DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer;
+  DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer, d_sinks_buffer;
   Tensors tensors;  // those of `data`, and of backward
 
   BackwardCase(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift,
@@ -184,6 +186,10 @@ struct BackwardCase {
     tensors[Operand::d_q] = place(d_q_buffer, Operand::d_q, data.q);
     tensors[Operand::d_k] = place(d_k_buffer, Operand::d_k, data.k);
     tensors[Operand::d_v] = place(d_v_buffer, Operand::d_v, data.v);
+    if (problem.sink) {
+      d_sinks_buffer = DeviceBuffer(device, data.sinks_buffer.bytes());
+      tensors[Operand::d_sinks].data = reinterpret_cast<const void*>(d_sinks_buffer.pointer());
+    }
     if (!with_lse) return;
     for (const std::uint16_t bits :
          random_normal(problem.dtype, data.q.size() / static_cast<std::size_t>(problem.head_dim), 5))
@@ -192,7 +198,9 @@ struct BackwardCase {
     device->copy_to_device(d_lse_buffer.pointer(), d_lse.data(), d_lse_buffer.bytes());
     tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse_buffer.pointer());
   }
-  ReferenceBackward expected() const { return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse}); }
+  ReferenceBackward expected() const {
+    return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse, data.sinks});
+  }
 
  private:
   TensorView place(DeviceBuffer& buffer, Operand operand, const std::vector<std::uint16_t>& values) const {
@@ -228,6 +236,11 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
     require_same_gradient(on_host.d_q, expected.d_q);
     require_same_gradient(on_host.d_k, expected.d_k);
     require_same_gradient(on_host.d_v, expected.d_v);
+    REQUIRE(on_host.d_sinks.value.size() == (problem.sink ? static_cast<std::size_t>(problem.heads_q) : 0));
+    for (std::size_t head = 0; head < on_host.d_sinks.value.size(); ++head) {
+      check_close(on_host.d_sinks.value[head], expected.d_sinks.value[head], 1);
+      check_close(on_host.d_sinks.bound[head], expected.d_sinks.bound[head], 1);
+    }
 
     // Right gradients; then a wrong last element of each.
     DeviceOracle oracle(device, problem);
@@ -246,18 +259,23 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
     };
     std::vector<std::uint16_t> d_q = rounded(on_host.d_q, Operand::q), d_k = rounded(on_host.d_k, Operand::k),
                                d_v = rounded(on_host.d_v, Operand::v);
+    std::vector<float> d_sinks;
+    for (const double value : on_host.d_sinks.value) d_sinks.push_back(static_cast<float>(value));
     const auto check = [&] {
+      if (problem.sink)
+        device->copy_to_device(with.d_sinks_buffer.pointer(), d_sinks.data(), with.d_sinks_buffer.bytes());
       device->copy_to_device(with.d_q_buffer.pointer(), d_q.data(), 2 * d_q.size());
       device->copy_to_device(with.d_k_buffer.pointer(), d_k.data(), 2 * d_k.size());
       device->copy_to_device(with.d_v_buffer.pointer(), d_v.data(), 2 * d_v.size());
       std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.tensors);
-      const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v).outputs;
-      REQUIRE(errors.size() == 3);
-      for (std::size_t i = 0; i < 3; ++i) require_same(errors[i], of_host[i]);
+      const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v, d_sinks).outputs;
+      REQUIRE(errors.size() == (problem.sink ? 4 : 3));
+      for (std::size_t i = 0; i < errors.size(); ++i) require_same(errors[i], of_host[i]);
       return errors;
     };
     for (const OutputErrors& errors : check()) CHECK(errors.within);
     for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = from_double(problem.dtype, 1000);
+    if (problem.sink) d_sinks.back() += 1000;
     for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
     for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = 0x7fff;
     for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
@@ -344,7 +362,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
   compare_backward_oracles(
       make_emulator_device(find_device("h200")),
       {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq3 hkv1 sq18 skv35 d72 causal",
-       "backward bf16 sq1 skv17 d256", "backward fp16 hq4 hkv2 sq40 d40 causal"});
+       "backward bf16 sq1 skv17 d256", "backward fp16 hq4 hkv2 sq40 d40 causal",
+       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal@-5 sink softcap3"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
 }

@@ -20,7 +20,7 @@ std::size_t elements_of(const AttentionProblem& p, std::int64_t heads, std::int6
 struct Case {
   AttentionProblem problem;
   std::vector<std::uint16_t> q, k, v, d_o;
-  std::vector<float> d_lse;
+  std::vector<float> d_lse, sinks;
 
   Case(const AttentionProblem& asked, bool with_lse, std::uint64_t seed = 1) : problem(asked) {
     const std::size_t queries = elements_of(problem, problem.heads_q, problem.seq_q),
@@ -29,11 +29,12 @@ struct Case {
     k = random_normal(problem.dtype, keys, seed + 1);
     v = random_normal(problem.dtype, keys, seed + 2);
     d_o = random_normal(problem.dtype, queries, seed + 3);
+    if (problem.sink) sinks = random_sinks(problem, seed + 5);
     if (!with_lse) return;
     for (const std::uint16_t bits : random_normal(problem.dtype, queries / problem.head_dim, seed + 4))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
-  BackwardInputs inputs() const { return {q, k, v, d_o, d_lse}; }
+  BackwardInputs inputs() const { return {q, k, v, d_o, d_lse, sinks}; }
   std::vector<double> values(const std::vector<std::uint16_t>& bits) const {
     std::vector<double> result;
     for (const std::uint16_t x : bits) result.push_back(to_double(problem.dtype, x));
@@ -59,7 +60,8 @@ double capped(const AttentionProblem& p, double score) {
 }
 
 // sum(dO o O) + sum(dLSE o LSE), of inputs that are any doubles.
-double loss(const Case& c, const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v) {
+double loss(const Case& c, const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
+            const std::vector<double>& sinks) {
   const AttentionProblem& p = c.problem;
   const std::vector<double> d_o = c.values(c.d_o);
   double sum = 0;
@@ -67,7 +69,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
     for (std::int64_t h = 0; h < p.heads_q; ++h) {
       const std::int64_t h_kv = h * p.heads_kv / p.heads_q;
       for (std::int64_t i = 0; i < p.seq_q; ++i) {
-        double weights = 0, weighted = 0;
+        double weights = p.sink ? std::exp(sinks[h]) : 0, weighted = 0;
         for (std::int64_t j = 0; j < p.seq_kv; ++j) {
           if (!attends(p, i, j)) continue;
           double score = 0, dp = 0;
@@ -94,15 +96,16 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
 // out.
 struct Gradients {
   std::vector<std::uint16_t> d_q, d_k, d_v;
+  std::vector<float> d_sinks;
 };
-enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope };
+enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope, no_last_row };
 
 Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const AttentionProblem& p = c.problem;
   const auto rounded = [&](double x) { return to_double(p.dtype, from_double(p.dtype, x)); };
   const std::vector<double> q = c.values(c.q), k = c.values(c.k), v = c.values(c.v), d_o = c.values(c.d_o);
-  const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v);
-  std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size());
+  const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v, c.sinks);
+  std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size()), d_sinks(c.sinks.size());
   const std::int64_t group = p.heads_q / p.heads_kv;
   for (std::int64_t row = 0; row < p.batch * p.heads_q * p.seq_q; ++row) {
     const std::int64_t b = row / p.seq_q / p.heads_q, h = row / p.seq_q % p.heads_q, i = row % p.seq_q;
@@ -112,6 +115,8 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
       delta += static_cast<float>(d_o[of_query(d)] * rounded(forward.o[row * p.head_dim + d]));
     if (mistake == Mistake::no_delta) delta = 0;
     if (!c.d_lse.empty()) delta += mistake == Mistake::lse_sign ? c.d_lse[row] : -c.d_lse[row];
+    if (p.sink && !(mistake == Mistake::no_last_row && i + 1 == p.seq_q))
+      d_sinks[h] -= std::exp(c.sinks[h] - static_cast<float>(forward.lse[row])) * delta;
     for (std::int64_t j = 0; j < p.seq_kv; ++j) {
       if (!attends(p, i, j)) continue;
       const auto of_key = [&](std::int64_t d) { return place(p, p.heads_kv, p.seq_kv, b, h / group, j, d); };
@@ -140,11 +145,11 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
     for (const float x : values) bits.push_back(from_double(p.dtype, x));
     return bits;
   };
-  return {stored(d_q), stored(d_k), stored(d_v)};
+  return {stored(d_q), stored(d_k), stored(d_v), d_sinks};
 }
 
 BackwardErrors errors_of(const Case& c, const Gradients& g) {
-  return compare_backward(c.problem, reference_backward(c.problem, c.inputs()), g.d_q, g.d_k, g.d_v);
+  return compare_backward(c.problem, reference_backward(c.problem, c.inputs()), g.d_q, g.d_k, g.d_v, g.d_sinks);
 }
 
 // Lengths both ways, groups, masks with rows that see nothing (offset below 0) and keys that nobody sees.
@@ -163,6 +168,8 @@ std::vector<AttentionProblem> tiny_problems() {
           problems.push_back(problem);
           problem.softcap = 0.75f;
           problems.push_back(problem);
+          problem.sink = true;
+          problems.push_back(problem);
         }
       }
     }
@@ -180,6 +187,7 @@ TEST_CASE("gradients of the oracle are those of finite differences", "[nogpu]") 
       const Case c(problem, with_lse);
       const ReferenceBackward reference = reference_backward(problem, c.inputs());
       std::vector<double> inputs[] = {c.values(c.q), c.values(c.k), c.values(c.v)};
+      std::vector<double> sinks(c.sinks.begin(), c.sinks.end());
       const ReferenceGradient* gradients[] = {&reference.d_q, &reference.d_k, &reference.d_v};
       for (int input = 0; input < 3; ++input) {
         const std::int64_t heads = input == 0 ? problem.heads_q : problem.heads_kv,
@@ -193,9 +201,9 @@ TEST_CASE("gradients of the oracle are those of finite differences", "[nogpu]") 
                 double& x = inputs[input][place(problem, heads, rows, b, h, s, d)];
                 const double here = x;
                 x = here + kStep;
-                const double above = loss(c, inputs[0], inputs[1], inputs[2]);
+                const double above = loss(c, inputs[0], inputs[1], inputs[2], sinks);
                 x = here - kStep;
-                const double below = loss(c, inputs[0], inputs[1], inputs[2]);
+                const double below = loss(c, inputs[0], inputs[1], inputs[2], sinks);
                 x = here;
                 REQUIRE(gradients[input]->value[index] ==
                         Approx((above - below) / (2 * kStep)).epsilon(1e-6).margin(1e-7));
@@ -204,6 +212,16 @@ TEST_CASE("gradients of the oracle are those of finite differences", "[nogpu]") 
           }
         }
         CHECK(index == gradients[input]->value.size());
+      }
+      REQUIRE(reference.d_sinks.value.size() == sinks.size());
+      for (std::size_t head = 0; head < sinks.size(); ++head) {
+        const double here = sinks[head];
+        sinks[head] = here + kStep;
+        const double above = loss(c, inputs[0], inputs[1], inputs[2], sinks);
+        sinks[head] = here - kStep;
+        const double below = loss(c, inputs[0], inputs[1], inputs[2], sinks);
+        sinks[head] = here;
+        REQUIRE(reference.d_sinks.value[head] == Approx((above - below) / (2 * kStep)).epsilon(1e-6).margin(1e-7));
       }
     }
   }
@@ -236,6 +254,9 @@ TEST_CASE("tensors of a wrong size are refused by the gradients' oracle", "[nogp
   const Case c(make_problem(DataType::bf16, 1, 2, 4, 8), true);
   BackwardInputs inputs = c.inputs();
   inputs.d_o = inputs.d_o.first(8);
+  CHECK_THROWS_AS(reference_backward(c.problem, inputs), Error);
+  inputs = c.inputs();
+  inputs.sinks = inputs.d_lse.first(2);  // of a problem without
   CHECK_THROWS_AS(reference_backward(c.problem, inputs), Error);
   inputs = c.inputs();
   inputs.d_lse = inputs.d_lse.first(7);
@@ -303,6 +324,15 @@ TEST_CASE("wrong gradients are beyond the bounds", "[nogpu]") {
     const Case of_capped(capped, true);
     CHECK(errors_of(of_capped, low_precision(of_capped)).within());
     CHECK_FALSE(errors_of(of_capped, low_precision(of_capped, Mistake::no_slope)).within());
+    AttentionProblem with_sinks = problem;
+    with_sinks.sink = true;
+    const Case of_sinks(with_sinks, true);
+    CHECK(errors_of(of_sinks, low_precision(of_sinks)).within());
+    for (const Mistake mistake : {Mistake::no_delta, Mistake::lse_sign, Mistake::no_last_row}) {
+      const OutputErrors d_sinks = errors_of(of_sinks, low_precision(of_sinks, mistake)).outputs.back();
+      CHECK_FALSE(d_sinks.within);
+      CHECK_THAT(d_sinks.complaint, ContainsSubstring("dsinks at head"));
+    }
 
     const auto complaint = [&](const Gradients& gradients, std::size_t output) {
       const BackwardErrors errors = errors_of(c, gradients);
