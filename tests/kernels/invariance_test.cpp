@@ -32,7 +32,8 @@ bool rows_are_queries(Operand operand) {
 struct Whole {
   AttentionProblem problem;
   std::vector<std::pair<Operand, Bits>> inputs;
-  std::vector<float> lse;  // backward
+  std::vector<float> lse;    // backward
+  std::vector<float> sinks;  // of heads that have some
 
   explicit Whole(const std::string& text, DataKind data = {}) : problem(parse_problem(text)) {
     for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o, Operand::d_o}) {
@@ -51,6 +52,7 @@ struct Whole {
                   from_double(problem.dtype, values[i++]);
       inputs.emplace_back(operand, std::move(bits));
     }
+    if (problem.sink) sinks = make_sinks(problem, 7);
     if (problem.pass == Pass::backward)
       lse.assign(static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q), 8.0f);
   }
@@ -107,6 +109,13 @@ Result run(AttentionRuntime& runtime, const Whole& whole, const AttentionProblem
     packed.layout = Layout::bshd;
     tensors[operand] = packed_view(packed, operand, reinterpret_cast<const void*>(buffers.back().pointer()));
     outputs.emplace_back(operand, buffers.size() - 1);
+  }
+  if (problem.sink) {
+    buffers.emplace_back(device, whole.sinks.size() * sizeof(float));
+    device->copy_to_device(buffers.back().pointer(), whole.sinks.data(), buffers.back().bytes());
+    tensors[Operand::sinks].data = reinterpret_cast<const float*>(buffers.back().pointer()) + part.head * group;
+    buffers.emplace_back(device, whole.sinks.size() * sizeof(float));  // sums over the batch: not those of a part
+    tensors[Operand::d_sinks].data = reinterpret_cast<const void*>(buffers.back().pointer());
   }
   Result result;
   const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
@@ -259,8 +268,8 @@ AttentionRuntime emulator(const char* device) { return AttentionRuntime(make_emu
 
 TEST_CASE("bits of an invariant problem depend on no size: forward on the emulator", "[emulator]") {
   AttentionRuntime hopper = emulator("h200"), ampere = emulator("a100");
-  check_forward(hopper, "bf16 d64", kSm90);
-  check_forward(ampere, "fp16 d32", kSm80);
+  check_forward(hopper, "bf16 d64 sink", kSm90);
+  check_forward(ampere, "fp16 d32 sink", kSm80);
 }
 
 TEST_CASE("invariant problems are right in all modes of the emulator", "[emulator]") {
@@ -274,7 +283,7 @@ TEST_CASE("invariant problems are right in all modes of the emulator", "[emulato
 
 TEST_CASE("bits of an invariant problem depend on no size: backward on the emulator", "[emulator]") {
   AttentionRuntime hopper = emulator("h200"), ampere = emulator("a100");
-  check_backward(hopper, "bf16 d64");
+  check_backward(hopper, "bf16 d64 sink");
   check_backward(ampere, "fp16 d40");
 }
 
@@ -282,7 +291,8 @@ TEST_CASE("bits of an invariant problem depend on no size on the GPU", "[gpu]") 
   AttentionRuntime runtime(open_cuda_device(0));
   const bool hopper = runtime.device()->spec().compute_major == 9;
   Devices devices = Devices::gpu();
-  for (const char* words : {"bf16 d64", "fp16 d128", "bf16 d256", "fp16 d40", "bf16 d16", "bf16 d192"}) {
+  for (const char* words :
+       {"bf16 d64", "fp16 d128", "bf16 d256", "fp16 d40", "bf16 d16", "bf16 d192", "bf16 d64 sink"}) {
     INFO(words);
     check_values(devices, hopper ? kSm90 : kSm80, words);
     check_forward(runtime, words, hopper ? kSm90 : kSm80);
