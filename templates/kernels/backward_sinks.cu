@@ -20,6 +20,7 @@ constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == ${shared_bytes});
 
+//% include attention/sequence_${sequence}
 //% include tile/delta_${statistics_order}
 
 __device__ __forceinline__ float warp_sum(float x) {
@@ -36,16 +37,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const float sink = ld_global_f32(args.sinks + head);
   float sum = 0;
   for (i32 batch = 0; batch < args.batch; ++batch) {
-    const i64 batch_head = static_cast<i64>(batch) * args.heads_q + head;
-    const float* const lse = args.lse + batch_head * args.seq_q;
-    const float* const statistics = args.statistics + 2 * kRows * batch_head * args.query_tiles;
-    for (i32 first = thread; first < args.seq_q; first += kAtOnce * kThreads) {
+    const Sequence sequence(args, batch);
+    const i32 queries = query_count(args, sequence);
+    const float* const lse = args.lse + packed_query_row(args, sequence, head, 0);
+    const float* const statistics = args.statistics + 2 * kRows * ((static_cast<i64>(batch) * args.heads_q + head) * args.query_tiles);
+    for (i32 first = thread; first < queries; first += kAtOnce * kThreads) {
       float lse_of_query[kAtOnce], delta[kAtOnce];
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {
         const i32 query = first + i * kThreads;
-        lse_of_query[i] = query < args.seq_q ? ld_global_f32(lse + query) : negative_infinity();
-        delta[i] = query < args.seq_q ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
+        lse_of_query[i] = query < queries ? ld_global_f32(lse + query) : negative_infinity();
+        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
       }
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source 74bc3c476a7640b7
+// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source ed6da235d26c202e
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
@@ -7,7 +7,7 @@
 // A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that sees nothing,
 // not even a sink, has LSE = -inf and no part in the sum.
 
-namespace attune_9634bd17a3ab77a4 {
+namespace attune_0adc4078bd658d20 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -103,6 +103,23 @@ constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == 64);
 
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
+}
 // Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
   return ld_weak_global_f32(statistics_of_block + kRows + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
@@ -122,16 +139,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
   const float sink = ld_global_f32(args.sinks + head);
   float sum = 0;
   for (i32 batch = 0; batch < args.batch; ++batch) {
-    const i64 batch_head = static_cast<i64>(batch) * args.heads_q + head;
-    const float* const lse = args.lse + batch_head * args.seq_q;
-    const float* const statistics = args.statistics + 2 * kRows * batch_head * args.query_tiles;
-    for (i32 first = thread; first < args.seq_q; first += kAtOnce * kThreads) {
+    const Sequence sequence(args, batch);
+    const i32 queries = query_count(args, sequence);
+    const float* const lse = args.lse + packed_query_row(args, sequence, head, 0);
+    const float* const statistics = args.statistics + 2 * kRows * ((static_cast<i64>(batch) * args.heads_q + head) * args.query_tiles);
+    for (i32 first = thread; first < queries; first += kAtOnce * kThreads) {
       float lse_of_query[kAtOnce], delta[kAtOnce];
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {
         const i32 query = first + i * kThreads;
-        lse_of_query[i] = query < args.seq_q ? ld_global_f32(lse + query) : negative_infinity();
-        delta[i] = query < args.seq_q ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
+        lse_of_query[i] = query < queries ? ld_global_f32(lse + query) : negative_infinity();
+        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
       }
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {
@@ -150,4 +168,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9634bd17a3ab77a4
+}  // namespace attune_0adc4078bd658d20

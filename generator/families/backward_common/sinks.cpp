@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "generator/text/attention_bindings.h"
+
 namespace attune {
 namespace {
 
@@ -12,7 +14,8 @@ constexpr int kThreads = 512;
 
 }  // namespace
 
-KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* bindings) {
+KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+                          TemplateBindings* bindings) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::of_batch;
   launch.rows_per_tile = block_q;
@@ -23,6 +26,7 @@ KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* 
   fields.push_back(Workspace{kStatistics});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   launch.arguments = ArgumentLayout::of(std::move(fields));
+  bind_sequence(problem, bindings);
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", block_q);
   bindings->set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));

@@ -129,7 +129,7 @@ class Launches {
 
   void add_sinks() {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(config_.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(problem_, config_.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
 

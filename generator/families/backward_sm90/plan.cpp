@@ -272,7 +272,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   if (problem.sink) {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(problem, config.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);
