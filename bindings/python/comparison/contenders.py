@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from .inputs import as_attune_takes_it, shapes_without_memory
+from .inputs import as_attune_takes_it, shapes_without_memory, sinks_of
 from .peer_library import PeerAttention
 from .references import GradientReference, Reference
 
@@ -28,6 +28,8 @@ def torch_attention(torch, problem, name, q, k, v):
 
     if problem.softcap != 0:
         raise RuntimeError("has no softcap")
+    if problem.sink:
+        raise RuntimeError("has no sinks")
     options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
     if problem.is_causal and not problem.is_top_left:
         if name != "fa2":
@@ -42,11 +44,13 @@ def torch_attention(torch, problem, name, q, k, v):
 
 
 class FlexAttention:
-    """PyTorch's FlexAttention of a problem, compiled: what serves there what its backends do not."""
+    """PyTorch's FlexAttention of a problem, compiled: what serves there what its backends do not. Sinks scale its output by their share of the
+    sums, which its LSE tells."""
 
-    def __init__(self, torch, problem):
+    def __init__(self, torch, problem, sinks):
         from torch.nn.attention import flex_attention as flex
 
+        self._torch, self._sinks = torch, sinks
         self._mask = None
         if problem.is_causal:
             offset = problem.mask_offset
@@ -54,17 +58,25 @@ class FlexAttention:
         softcap = problem.softcap
         self._score = (lambda score, *place: softcap * torch.tanh(score / softcap)) if softcap != 0 else None
         self._options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
-        self._function = torch.compile(flex.flex_attention, dynamic=False)
+        self._attention = flex.flex_attention
+        self._function = torch.compile(self._run, dynamic=False)
+
+    def _run(self, q, k, v):
+        options = {"score_mod": self._score, "block_mask": self._mask, **self._options}
+        if self._sinks is None:
+            return self._attention(q, k, v, **options)
+        out, lse = self._attention(q, k, v, return_lse=True, **options)
+        return (out * self._torch.sigmoid(lse - self._sinks[None, :, None])[..., None]).to(q.dtype)
 
     def __call__(self, q, k, v):
-        return self._function(q, k, v, score_mod=self._score, block_mask=self._mask, **self._options)
+        return self._function(q, k, v)
 
 
-def other_makers(torch, problem, of_backend):
+def other_makers(torch, problem, of_backend, sinks=None):
     """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem."""
     functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, *tensors) for name in torch_backends()}
-    if problem.softcap != 0:
-        functions["flex"] = FlexAttention(torch, problem)
+    if problem.softcap != 0 or problem.sink:
+        functions["flex"] = FlexAttention(torch, problem, sinks)
     return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
 
 
@@ -78,8 +90,8 @@ def prepare(torch, attune, problem, config=None):
     """Attune's kernels for a problem, of the config that is picked or of a given one."""
     make = attune.prepare if problem.pass_ == "forward" else attune.prepare_backward
     options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic}
-    tensors = shapes_without_memory(torch, problem)
-    return make(*tensors, layout=problem.layout, config=config, **problem_options(problem), **options)
+    tensors, sinks = shapes_without_memory(torch, problem), sinks_of(torch, problem, 0)
+    return make(*tensors, layout=problem.layout, config=config, sinks=sinks, **problem_options(problem), **options)
 
 
 def copies_of(inputs, count):
@@ -92,10 +104,11 @@ class ForwardPass:
     def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = [(q, k, v) for q, k, v, _ in copies_of(inputs, copies)]
-        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed)), None
+        self._sinks = sinks_of(torch, problem, seed)
+        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed, self._sinks)), None
         self.makers = {"attune": self._attune}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other))
+        self.makers.update(other_makers(torch, problem, self._other, self._sinks))
         self.configs = {"attune": prepared["attune"].config}
 
     def errors(self, name, read, data):
@@ -109,7 +122,7 @@ class ForwardPass:
 
         def launch(q, k, v):
             out = self._torch.empty_like(q)
-            return lambda: prepared(q, k, v, out=out, return_lse=with_lse)
+            return lambda: prepared(q, k, v, out=out, return_lse=with_lse, sinks=self._sinks)
 
         launches = [launch(*(as_attune_takes_it(layout, tensor) for tensor in tensors)) for tensors in self._sets]
         return Contender(launches, lambda result: (as_attune_takes_it(layout, result[0]), result[1]))
@@ -133,13 +146,15 @@ class BackwardPass:
     def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = copies_of(inputs, copies)
-        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0])), None
+        self._sinks = sinks_of(torch, problem, seed)
+        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0], self._sinks)), None
         self._forward = []  # O and LSE of each set, as Attune has them
         for q, k, v, _ in self._sets:
-            self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, **problem_options(problem)))
+            self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, sinks=self._sinks,
+                                                  **problem_options(problem)))
         self.makers = {name: lambda name=name: self._attune(name) for name in prepared}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other))
+        self.makers.update(other_makers(torch, problem, self._other, self._sinks))
         self.configs = {name: one.config for name, one in prepared.items()}
 
     def errors(self, name, read, data):
@@ -154,11 +169,11 @@ class BackwardPass:
     def _attune(self, name, with_grad_lse=False):
         def launch(tensors, forward):
             q, k, v, grad_out = self._own(*tensors)
-            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v))
+            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v, *([] if self._sinks is None else [self._sinks])))
             grad_lse = self._torch.randn_like(forward[1]) if with_grad_lse else None
-            return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads)
+            return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads, sinks=self._sinks)
 
-        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: self._own(*grads))
+        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: self._own(*grads[:3]))
 
     def with_grad_lse(self):
         return self._attune("attune", with_grad_lse=True)

@@ -128,6 +128,14 @@ def make_inputs(torch, problem, seed, data=UNIT_NORMAL, device="cuda"):
     return tuple(_in_memory_as(problem.layout, tensor.to(dtype).contiguous()) for tensor in (q, k, v, grad_out))
 
 
+def sinks_of(torch, problem, seed, device="cuda"):
+    """Sinks of the problem's heads, as large as the LSE of a row of unit normal scores is; None of a problem without."""
+    if not problem.sink:
+        return None
+    generator = torch.Generator(device=device).manual_seed(seed + 1)
+    return math.log(problem.kv_seq) + torch.randn(problem.heads, generator=generator, device=device)
+
+
 def _in_memory_as(layout, tensor):
     return tensor if layout == "bhsd" else tensor.transpose(1, 2).contiguous().transpose(1, 2)
 

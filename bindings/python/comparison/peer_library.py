@@ -60,6 +60,8 @@ class PeerAttention:
     """One problem's tensors in a library's hands; all as (batch, heads, seq, head_dim) views."""
 
     def __init__(self, torch, library, problem, q, k, v):
+        if problem.sink:
+            raise RuntimeError("has no sinks")
         if problem.is_causal and not problem.is_bottom_right:
             raise RuntimeError("peer libraries have causal masks that are aligned bottom right")
         self._torch, self._library, self._inputs = torch, library, (q, k, v)

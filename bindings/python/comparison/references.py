@@ -49,11 +49,23 @@ def _roundoff(problem):
     return UNIT_ROUNDOFF[problem.dtype] + TANH_ERROR * problem.softcap / 2
 
 
-def _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores):
+def _softmax(torch, scores, sink):
+    """(P, LSE); with a sink as one more score, whose P is left out."""
+    if sink is None:
+        return torch.softmax(scores, dim=-1), torch.logsumexp(scores, dim=-1)
+    scores = torch.cat([scores, sink.to(scores.dtype).expand(*scores.shape[:-1], 1)], dim=-1)
+    return torch.softmax(scores, dim=-1)[..., :-1], torch.logsumexp(scores, dim=-1)
+
+
+def _of_head(sinks, head):
+    return None if sinks is None else sinks[head]
+
+
+def _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores, sink):
     """Rounded to the problem's type, in fp32."""
     scores = _capped(torch, problem, problem.softmax_scale * queries.float() @ keys.float().T)
     scores = (_rounded(torch, problem, scores) if rounds_scores else scores).masked_fill_(hidden, float("-inf"))
-    p = torch.softmax(scores, dim=-1).masked_fill_(hidden, 0)  # a query that sees nothing has NaN
+    p = _softmax(torch, scores, sink)[0].masked_fill(hidden, 0)  # a query that sees nothing has NaN
     return _rounded(torch, problem, p)
 
 
@@ -75,7 +87,7 @@ def _over_rule(actual, plains, exact, unit_roundoff, floor=0.0):
 class Reference:
     """Attention of the first, the last and random rows of the first and the last head."""
 
-    def __init__(self, torch, problem, q, k, v, seed):
+    def __init__(self, torch, problem, q, k, v, seed, sinks=None):
         self.problem = problem
         rows = torch.randperm(problem.seq, generator=torch.Generator().manual_seed(seed))[:SAMPLED_ROWS]
         self.rows = torch.unique(torch.cat([rows, torch.tensor([0, problem.seq - 1])])).to(q.device)
@@ -83,14 +95,16 @@ class Reference:
         self.heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
         self.expected, plain = [], []
         for batch, head in self.heads:
-            plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], hidden, rounds_scores=False)
+            plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], hidden, False,
+                                           _of_head(sinks, head))
             plain.append(_rounded(torch, problem, plain_p @ v[batch, head // group].float()))
             keys, values = k[batch, head // group].double(), v[batch, head // group].double()
             scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T).masked_fill_(hidden, float("-inf"))
-            p = torch.softmax(scores, dim=-1).masked_fill_(hidden, 0)  # a query that sees nothing has NaN
+            p, expected_lse = _softmax(torch, scores, _of_head(sinks, head))
+            p = p.masked_fill(hidden, 0)  # a query that sees nothing has NaN
             # A P that is subnormal beside the row's largest, 1 in a kernel, is off by half of the smallest subnormal number.
             smallest_p = SMALLEST_STEP[problem.dtype] / UNIT_ROUNDOFF[problem.dtype] * p.amax(-1, keepdim=True)
-            self.expected.append((p @ values, (p + smallest_p * ~hidden) @ values.abs(), torch.logsumexp(scores, dim=-1)))
+            self.expected.append((p @ values, (p + smallest_p * ~hidden) @ values.abs(), expected_lse))
         self.plain = torch.stack(plain)
         self.exact = torch.stack([o for o, _, _ in self.expected])
 
@@ -117,9 +131,10 @@ class Reference:
 
 class GradientReference:
     """Gradients of the first and the last key/value head and of the query heads that read them, with what the bound of each element is
-    relative to: the roundings of P and dS, and of O, of which delta is made."""
+    relative to: the roundings of P and dS, and of O, of which delta is made. That of sinks is not among them: `attune check` compares it."""
 
-    def __init__(self, torch, problem, q, k, v, grad_out):
+    def __init__(self, torch, problem, q, k, v, grad_out, sinks=None):
+        self._sinks = sinks
         self._torch, self.problem, self.heads = torch, problem, sorted({(0, 0), (problem.batch - 1, problem.kv_heads - 1)})
         self.group = problem.heads // problem.kv_heads
         self.expected = [self._differentiate(torch, batch, head, q, k, v, grad_out) for batch, head in self.heads]
@@ -143,7 +158,8 @@ class GradientReference:
                 visible = ~hidden
                 scores = scale * queries @ keys.T
                 slopes = _slopes(torch, self.problem, scores)
-                p = torch.softmax(_capped(torch, self.problem, scores).masked_fill_(hidden, float("-inf")), dim=-1).masked_fill_(hidden, 0)
+                changed = _capped(torch, self.problem, scores).masked_fill(hidden, float("-inf"))
+                p = _softmax(torch, changed, _of_head(self._sinks, head))[0].masked_fill(hidden, 0)
                 out = p @ values
                 error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
                 difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
@@ -168,7 +184,7 @@ class GradientReference:
                 queries = q[batch, head, first : first + ROWS_AT_ONCE].float()
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].float()
                 hidden = _hidden(torch, problem, torch.arange(first, first + queries.shape[0], device=q.device))
-                p = _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores=True)
+                p = _plain_probabilities(torch, problem, queries, keys, hidden, True, _of_head(self._sinks, head))
                 dp = _rounded(torch, problem, grads @ values.T)
                 products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
                 slopes = _slopes(torch, problem, scale * queries @ keys.T)
@@ -199,7 +215,7 @@ class GradientReference:
         over_rule, over_rule_of_saved_o = (
             max(self._over_rule(number, grads, data.has_offsets, plains) for number in range(3)) for plains in (self.plains[:1], self.plains))
         squares, worst = (0.0, 1.0), 0.0
-        for number, grad in enumerate(grads):
+        for number, grad in enumerate(grads[:3]):
             error_squares = reference_squares = 0.0
             for (batch, head_kv), expected in zip(self.heads, self.expected):
                 reference, weight = expected[number]
