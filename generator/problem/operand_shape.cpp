@@ -27,23 +27,20 @@ OperandShape shape_of_lse(const AttentionProblem& problem) { return rows_of_quer
 
 OperandShape shape_of_sinks(const AttentionProblem& problem) { return {1, problem.heads_q, 1, 1, ElementType::fp32}; }
 
-bool always(const AttentionProblem&) { return true; }
-bool of_sinks(const AttentionProblem& problem) { return problem.sink; }
-
 using enum Access;
 constexpr OperandFacts kFacts[] = {
-    {"q", "q", shape_of_q, reads, reads, true, always},                    // Operand::q
-    {"k", "k", shape_of_k, reads, reads, true, always},                    // Operand::k
-    {"v", "v", shape_of_v, reads, reads, true, always},                    // Operand::v
-    {"o", "o", shape_of_o, writes, reads, true, always},                   // Operand::o
-    {"lse", "lse", shape_of_lse, may_write, reads, false, always},         // Operand::lse
-    {"dq", "d_q", shape_of_q, none, writes, true, always},                 // Operand::d_q
-    {"dk", "d_k", shape_of_k, none, writes, true, always},                 // Operand::d_k
-    {"dv", "d_v", shape_of_v, none, writes, true, always},                 // Operand::d_v
-    {"do", "d_o", shape_of_o, none, reads, true, always},                  // Operand::d_o
-    {"dlse", "d_lse", shape_of_lse, none, may_read, false, always},        // Operand::d_lse
-    {"sinks", "sinks", shape_of_sinks, reads, reads, false, of_sinks},     // Operand::sinks
-    {"dsinks", "d_sinks", shape_of_sinks, none, writes, false, of_sinks},  // Operand::d_sinks
+    {"q", "q", shape_of_q, reads, reads, true, OperandOf::all},                    // Operand::q
+    {"k", "k", shape_of_k, reads, reads, true, OperandOf::all},                    // Operand::k
+    {"v", "v", shape_of_v, reads, reads, true, OperandOf::all},                    // Operand::v
+    {"o", "o", shape_of_o, writes, reads, true, OperandOf::all},                   // Operand::o
+    {"lse", "lse", shape_of_lse, may_write, reads, false, OperandOf::all},         // Operand::lse
+    {"dq", "d_q", shape_of_q, none, writes, true, OperandOf::all},                 // Operand::d_q
+    {"dk", "d_k", shape_of_k, none, writes, true, OperandOf::all},                 // Operand::d_k
+    {"dv", "d_v", shape_of_v, none, writes, true, OperandOf::all},                 // Operand::d_v
+    {"do", "d_o", shape_of_o, none, reads, true, OperandOf::all},                  // Operand::d_o
+    {"dlse", "d_lse", shape_of_lse, none, may_read, false, OperandOf::all},        // Operand::d_lse
+    {"sinks", "sinks", shape_of_sinks, reads, reads, false, OperandOf::sinks},     // Operand::sinks
+    {"dsinks", "d_sinks", shape_of_sinks, none, writes, false, OperandOf::sinks},  // Operand::d_sinks
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

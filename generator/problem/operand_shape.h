@@ -39,6 +39,9 @@ struct OperandShape {
 /// What a pass does with an operand. What it may read or write can be left out of a call.
 enum class Access { none, reads, may_read, writes, may_write };
 
+/// Problems that have an operand.
+enum class OperandOf { all, sinks };
+
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
 struct OperandFacts {
@@ -47,10 +50,10 @@ struct OperandFacts {
   OperandShape (*shape)(const AttentionProblem& problem);
   Access forward, backward;  ///< of problems that have it
   bool strided;              ///< a call gives its strides; others are contiguous, (batch, head, row)
-  bool (*in_use)(const AttentionProblem& problem);  ///< whether a problem has it at all
+  OperandOf of;              ///< which problems have it at all
 
   Access access(const AttentionProblem& problem) const {
-    if (!in_use(problem)) return Access::none;
+    if (of == OperandOf::sinks && !problem.sink) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }
 };

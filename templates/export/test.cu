@@ -63,14 +63,8 @@ struct Problem {
 };
 //% if softcap
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
-// Its derivative by p.scale * product.
-__device__ float slope_of(const Problem& p, float product) {
-  const float cosine = coshf(p.scale * product / p.cap);
-  return 1 / (cosine * cosine);
-}
 //% else
 __device__ float score_of(const Problem& p, float product) { return p.scale * product; }
-__device__ float slope_of(const Problem&, float) { return 1; }
 //% end
 __device__ bool sees(const Problem& p, int i, int j) { return j - i >= p.first && j - i <= p.last; }
 
@@ -161,6 +155,15 @@ __global__ void naive_delta(Problem p, View o, View d_o, const float* d_lse, flo
   delta[blockIdx.x] = sum - (d_lse != nullptr ? d_lse[blockIdx.x] : 0);
 }
 
+//% if softcap
+// The derivative of a score by p.scale * product.
+__device__ float slope_of(const Problem& p, float product) {
+  const float cosine = coshf(p.scale * product / p.cap);
+  return 1 / (cosine * cosine);
+}
+//% else
+__device__ float slope_of(const Problem&, float) { return 1; }
+//% end
 __device__ float probability(const Problem& p, int i, int j, float product, float lse) {
   return sees(p, i, j) && lse != -INFINITY ? expf(score_of(p, product) - lse) : 0;
 }
