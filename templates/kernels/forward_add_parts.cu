@@ -6,11 +6,11 @@
 //
 // That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.
 // A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
-
 //% if sink
 //
-// The sink of a row's head counts in the sum l beside its parts, and has no value.
+// The sink of a row's head counts in the sum l beside its parts, and has no value: it is LSE of a row without any key.
 //% end
+
 //% include primitives/mma_sync
 
 struct Arguments {

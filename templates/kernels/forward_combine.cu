@@ -6,11 +6,11 @@
 // sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
-
 //% if sink
 //
-// The sink of a row's head counts in the sum of the weights beside its parts, and has no value.
+// The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row without any key.
 //% end
+
 //% include primitives/mma_sync
 
 struct Arguments {

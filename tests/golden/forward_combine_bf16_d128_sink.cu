@@ -8,11 +8,11 @@
 // sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
+//
+// The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row without any key.
 
 namespace attune_979942e6023661f0 {
 
-//
-// The sink of a row's head counts in the sum of the weights beside its parts, and has no value.
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
 using u32 = unsigned int;
