@@ -32,22 +32,22 @@ __device__ __forceinline__ float warp_sum(float x) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const i32 head = static_cast<i32>(block_index()), thread = static_cast<i32>(thread_index());
+  const i32 head = static_cast<i32>(block_index());
   const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
   float sum = 0;
   for (i32 batch = 0; batch < args.batch; ++batch) {
     const Sequence sequence(args, batch);
-    const i32 queries = query_count(args, sequence);
+    const u32 queries = static_cast<u32>(query_count(args, sequence));  // steps beyond the longest leave no i32
     const float* const lse = args.lse + packed_query_row(args, sequence, head, 0);
     const float* const statistics = args.statistics + 2 * kRows * ((static_cast<i64>(batch) * args.heads_q + head) * args.query_tiles);
-    for (i32 first = thread; first < queries; first += kAtOnce * kThreads) {
+    for (u32 first = thread_index(); first < queries; first += kAtOnce * kThreads) {
       float lse_of_query[kAtOnce], delta[kAtOnce];
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {
-        const i32 query = first + i * kThreads;
+        const u32 query = first + i * kThreads;
         lse_of_query[i] = query < queries ? ld_global_f32(lse + query) : negative_infinity();
-        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), query % kRows) : 0.0f;
+        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), static_cast<i32>(query % kRows)) : 0.0f;
       }
 #pragma unroll
       for (i32 i = 0; i < kAtOnce; ++i) {

@@ -354,14 +354,15 @@ class RecordingLibrary:
 
     def attune_forward(self, problem, operands, count, workspace, workspace_bytes, stream):
         self.inside()
-        q, k, v, o, lse = (operand.tensor for operand in operands[:count])
-        self.launches.append({"problem": copy.copy(problem), "o": o.data, "q": q.data, "k": k.data, "v": v.data, "lse": lse.data,
+        q, k, v, o, lse = (operand.tensor for operand in operands[:5])
+        self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]},
+                              "problem": copy.copy(problem), "o": o.data, "q": q.data, "k": k.data, "v": v.data, "lse": lse.data,
                               "stride": q.stride_head, "bytes": workspace_bytes})
         return 0
 
     def attune_backward(self, problem, operands, count, workspace, workspace_bytes, stream):
-        _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:count])
-        self.launches.append({"problem": copy.copy(problem), "o": o, "lse": lse, "d_lse": d_lse, "d": [d_o, d_q, d_k, d_v]})
+        _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:10])
+        self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]}, "problem": copy.copy(problem), "o": o, "lse": lse, "d_lse": d_lse, "d": [d_o, d_q, d_k, d_v]})
         return 0
 
 
@@ -432,6 +433,34 @@ class Kinds(unittest.TestCase):
         self.assertEqual(kinds, 9)
         self.assertEqual(call().alignment, 16)
         self.assertEqual(len(_calls._forward_launchers), kinds)
+
+    def test_sinks(self):
+        q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+        lse, places = Tensor((2, 4, 100), "fp32"), list(range(_library.LSE + 1))
+        for _ in range(2):
+            sinks = self.tensor((4,), dtype="fp32")
+            attune.attention(q, k, v, sinks=sinks)
+            launch = self.library.launches[-1]
+            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS]))
+            self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
+            self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
+            grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
+            launch = self.library.launches[-1]
+            self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
+            self.assertEqual(list(launch["operands"]), list(range(_library.D_SINKS + 1)))
+            self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
+        self.assertEqual(self.library.asked_for_workspace, 2)
+        attune.attention(q, k, v)  # of another kind
+        self.assertEqual((self.library.launches[-1]["problem"].sink, list(self.library.launches[-1]["operands"])), (0, places))
+        self.assertIsNone(attune.unsupported(q, k, v, sinks=sinks))
+        for wrong, words in ((self.tensor((3,), dtype="fp32"), "it must have .4,., a number for each head of q"),
+                             (self.tensor((1, 4), dtype="fp32"), "it must have .4,."), (self.tensor((4,), dtype="fp64"), "sinks is fp64"),
+                             (self.tensor((4,), dtype="fp32", device="cuda:1"), "on one device"), ([1, 2, 3, 4], "sinks is a list"),
+                             (self.tensor((4,), dtype="fp32", strides=(2,)), "not contiguous")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                attune.attention(q, k, v, sinks=wrong)
+        with self.assertRaisesRegex(ValueError, "grads has 3 elements: it must have 4, .* and of sinks"):
+            attune.backward(grad_out, q, k, v, out, lse, sinks=sinks, grads=(q, k, v))
 
     def test_a_call_inside_of_a_call_has_structs_of_its_own(self):
         outer, inner = [self.tensor() for _ in range(3)], [self.tensor() for _ in range(3)]
