@@ -27,6 +27,7 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
   append_strides(&fields, {Operand::q, Operand::k, Operand::v});
   append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv});
+  append_lengths(&fields, problem);
   append_mask(&fields, problem);
   append_oracle_score(&fields, problem);
   if (problem.sink) fields.push_back(Pointer{Operand::sinks});
@@ -145,6 +146,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("score", oracle_score(problem));
   bindings.set("score_formula", oracle_score_formula(problem));
   bindings.conditions["sink"] = problem.sink;
+  bindings.set("lengths", oracle_lengths(problem));
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", 1 - facts_of(problem.dtype).exponent_bias));
   bindings.set("threads", kReferenceThreads);

@@ -49,14 +49,15 @@ struct Toolchain {
   std::string driver;    ///< driver's CUDA version, or "emulator"
 };
 
-/// A tensor (dim, head, row, batch), dim contiguous, for the tensor memory accelerator, and the box
-/// of it that one copy moves.
+/// A tensor (dim, head, row, batch), or (dim, head, row, size, batch) as TensorMapSpec::ends_with_rows has it, dim
+/// contiguous, for the tensor memory accelerator, and the box of it that one copy moves.
 struct TensorMapRequest {
-  DevicePointer address = 0;  ///< of element (0, 0, 0, 0); a multiple of 16
+  DevicePointer address = 0;  ///< of its first element; a multiple of 16
   ElementType element = ElementType::bf16;
-  std::array<std::uint64_t, 4> dims{};
-  std::array<std::uint64_t, 3> strides_bytes{};  ///< of head, row, batch; multiples of 16
-  std::array<std::uint32_t, 4> box{};            ///< in elements, at most 256 along each dim
+  int rank = 4;  ///< how many dimensions it has; numbers of others say nothing
+  std::array<std::uint64_t, 5> dims{};
+  std::array<std::uint64_t, 4> strides_bytes{};  ///< of the dimensions behind the first; multiples of 16
+  std::array<std::uint32_t, 5> box{};            ///< in elements, at most 256 along each dim
   int swizzle_bytes = 0;                         ///< 0, 32, 64, 128
 };
 constexpr std::size_t kTensorMapBytes = 128;

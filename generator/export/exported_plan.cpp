@@ -58,6 +58,8 @@ bool rows_are_queries(Operand operand) {
   grouped.heads_q = 2;
   return operand_shape(grouped, operand).heads == grouped.heads_q;
 }
+// A number for each batch entry.
+bool is_of_batch(Operand operand) { return facts_of(operand).of == OperandOf::used_lengths; }
 // A number for each query head.
 bool is_of_heads(Operand operand) {
   AttentionProblem longer;
@@ -230,6 +232,16 @@ class Exporter {
     all_.conditions["sink"] = problem_.sink;
     all_.conditions["sink_gradient"] = problem_.sink && problem_.pass == Pass::backward;
     set("sinks_of_call", problem_.sink ? ", call.sinks" : "");
+    const bool used = problem_.has_used_lengths();
+    all_.conditions["used_lengths"] = used;
+    set("lengths_of_call", used ? ", call.seqused_q, call.seqused_kv" : "");
+    set("diagonals_move", text_of(problem_.lengths == Lengths::used));
+    set("diagonals_words", !hides_pairs(problem_.mask) ? ""
+                           : problem_.lengths == Lengths::used
+                               ? "The mask is that of sequences of all rows, and moves with the ends of shorter ones."
+                               : "The mask is the same for all sequences.");
+    set("map_rank", used ? 5 : 4);
+    set("map_ones", used ? "1, 1, 1, 1, 1" : "1, 1, 1, 1");
     if (hides_first_keys(problem_.mask)) {
       set("first_offset", problem_.first_offset);
     } else {
@@ -240,11 +252,12 @@ class Exporter {
 
   bool is_output(Operand operand) const { return among(outputs_of(problem_), operand); }
   bool may_be_null(Operand operand) const {
-    return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand));
+    return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand)) || is_of_batch(operand);
   }
 
   std::string note_of(Operand operand) const {
     const bool queries = rows_are_queries(operand);
+    if (is_of_batch(operand)) return "(batch), int32, read; may be null: all rows";
     if (is_of_heads(operand)) return fmt::format("(heads_q), fp32, {}", is_output(operand) ? "written" : "read");
     std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
     shape += has_strides(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
@@ -263,7 +276,10 @@ class Exporter {
       for (const Operand operand : *operands) {
         const std::string name(identifier(operand));
         const bool strided = has_strides(operand);
-        const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ", strided ? "void" : "float");
+        const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ",
+                                             strided                ? "void"
+                                             : is_of_batch(operand) ? "int32_t"
+                                                                    : "float");
         lists[strided ? "header_tensors" : "header_rows"].push_back(
             {{"name", name}, {"type", type}, {"note", note_of(operand)}});
         lists["readme_tensors"].push_back(
@@ -386,10 +402,11 @@ class Exporter {
         throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
       return fmt::format(
           "RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {2}(call), asked.{1}_stride_batch,\n"
-          "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1}},\n"
+          "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1{7}}},\n"
           "                        CU_TENSOR_MAP_SWIZZLE_{6}));",
           to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns, spec->box_heads,
-          spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes));
+          spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes),
+          spec->ends_with_rows ? ", 1" : "");
     }
     std::string operator()(const Workspace& workspace) const {
       const std::string name(workspace.buffer.name);
@@ -501,6 +518,7 @@ std::string default_export_name(const KernelPlan& plan) {
   if (problem.deterministic) name += "_deterministic";
   if (problem.softcap != 0) name += "_softcap";
   if (problem.sink) name += "_sink";
+  if (problem.has_used_lengths()) name += "_used";
   return name;
 }
 

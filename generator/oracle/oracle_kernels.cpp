@@ -67,6 +67,8 @@ int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device) {
 
 std::string oracle_score(const AttentionProblem& problem) { return problem.softcap != 0 ? "softcap" : "plain"; }
 
+std::string oracle_lengths(const AttentionProblem& problem) { return problem.has_used_lengths() ? "used" : "whole"; }
+
 std::string oracle_score_formula(const AttentionProblem& problem) {
   return problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j";
 }
@@ -107,6 +109,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     bindings.set("dtype", dtype_name(problem.dtype));
     bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("score", oracle_score(problem));
+    bindings.set("lengths", oracle_lengths(problem));
     if (rows == TileRows::queries) bindings.set("score_formula", oracle_score_formula(problem));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);
@@ -117,6 +120,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     append(&arguments,
            {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kPartials}, kUnitRoundoff, kSmallestStep,
             Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv});
+    append_lengths(&arguments, problem);
     append_mask(&arguments, problem);
     append_oracle_score(&arguments, problem);
     arguments.insert(arguments.end(), more.begin(), more.end());

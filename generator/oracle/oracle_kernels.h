@@ -28,6 +28,8 @@ inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", 
 /// what it is computed with.
 std::string oracle_score(const AttentionProblem& problem);
 std::string oracle_score_formula(const AttentionProblem& problem);
+/// The partial templates/oracle/sequence_*: whose rows count.
+std::string oracle_lengths(const AttentionProblem& problem);
 void append_oracle_score(Arguments* fields, const AttentionProblem& problem);
 
 /// CTAs of the kernels below at most: each leaves one partial result.

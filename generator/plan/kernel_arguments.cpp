@@ -53,6 +53,8 @@ ScalarFacts facts(Scalar scalar) {
       return {"first_offset", "i32"};
     case Scalar::mask_offset:
       return {"mask_offset", "i32"};
+    case Scalar::diagonals_move:
+      return {"diagonals_move", "i32"};
     case Scalar::softmax_scale:
       return {"softmax_scale", "float"};
     case Scalar::softmax_scale_log2:
@@ -82,6 +84,8 @@ struct NameOf {
 
 struct TypeOf {
   std::string_view operator()(const Pointer& pointer) const {
+    const ElementType element = operand_shape({}, pointer.operand).element;
+    if (element == ElementType::int32) return "const i32*";
     if (has_strides(pointer.operand)) return is_written(pointer.operand) ? "void*" : "const void*";
     return is_written(pointer.operand) ? "float*" : "const float*";
   }
@@ -110,9 +114,14 @@ void append_pointers(Arguments* fields, std::initializer_list<Operand> operands)
   for (const Operand operand : operands) fields->push_back(Pointer{operand});
 }
 
+void append_lengths(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.has_used_lengths()) append_pointers(fields, {Operand::seqused_q, Operand::seqused_kv});
+}
+
 void append_mask(Arguments* fields, const AttentionProblem& problem) {
   if (hides_first_keys(problem.mask)) fields->push_back(Scalar::first_offset);
   fields->push_back(Scalar::mask_offset);
+  if (problem.has_used_lengths()) fields->push_back(Scalar::diagonals_move);
 }
 
 void append_score_unit(Arguments* fields, const AttentionProblem& problem) {

@@ -66,6 +66,7 @@ enum class Scalar {
   section_heads,       ///< KernelLaunch::section_heads()
   first_offset,        ///< of a query's first key; clamped to int32: what hides all keys or none stays so
   mask_offset,         ///< of its last key; the same
+  diagonals_move,      ///< 1 where these are of sequences of all rows and move with the ends of shorter ones
   softmax_scale,       ///< float
   softmax_scale_log2,  ///< float: scale * log2(e), with a softcap softcap * log2(e)
   softcap,             ///< float
@@ -92,6 +93,9 @@ void append_score_unit(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' RowEnd computes with, beside the score unit.
 void append_row_end(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' ScoreFunction computes with.
+/// How many rows each sequence has, of a problem whose sequences do not have all: what attention/sequence_* asks beside
+/// seq_q and seq_kv.
+void append_lengths(Arguments* fields, const AttentionProblem& problem);
 void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands);

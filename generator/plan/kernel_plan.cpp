@@ -117,6 +117,8 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(first_offset_of(of(), launch_rules::call_of(problem)));
     case Scalar::mask_offset:
       return to_int32(mask_offset_of(of(), launch_rules::call_of(problem)));
+    case Scalar::diagonals_move:
+      return to_int32(diagonals_move_of(of(), call()));
     case Scalar::softmax_scale:
       return softmax_scale_of(of(), call());
     case Scalar::softmax_scale_log2:

@@ -38,6 +38,9 @@ struct TensorMapSpec {
   int box_rows = 64;
   int swizzle_bytes = 128;  ///< 128, 64 or 32: a row of the box has as many bytes
   int box_heads = 1;
+  /// A map that can end where the rows of a sequence do, as attention/kv_source_used_tensor_map addresses it: what lies
+  /// behind `size` rows is zero, though the tensor has more.
+  bool ends_with_rows = false;
 };
 
 /// What a kernel's tiles are rows of: queries of a query head, or keys of a key/value head (but see

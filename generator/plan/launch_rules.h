@@ -28,8 +28,11 @@ static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::quer
 
 /// A call that looks at no mask.
 inline Call sizes_of(const AttentionProblem& problem) {
-  return {problem.batch,          problem.heads_q,       problem.heads_kv,      problem.seq_q,  problem.seq_kv,
-          -attune::kOpenDiagonal, attune::kOpenDiagonal, problem.softmax_scale, problem.softcap};
+  return {problem.batch,         problem.heads_q,
+          problem.heads_kv,      problem.seq_q,
+          problem.seq_kv,        -attune::kOpenDiagonal,
+          attune::kOpenDiagonal, problem.softmax_scale,
+          problem.softcap,       problem.lengths == Lengths::used};
 }
 
 inline Call call_of(const AttentionProblem& problem) {

@@ -9,11 +9,24 @@ TensorMapExtents tensor_map_extents(const TensorMapSpec& spec, const OperandShap
   const auto bytes = [&](std::int64_t stride, std::int64_t extent) {
     return static_cast<std::uint64_t>(launch_rules::map_stride_bytes(stride, extent, size_of(shape.element)));
   };
-  return {{static_cast<std::uint64_t>(shape.columns), static_cast<std::uint64_t>(shape.heads),
-           static_cast<std::uint64_t>(shape.rows), static_cast<std::uint64_t>(shape.batch)},
-          {bytes(strides.head, shape.heads), bytes(strides.row, shape.rows), bytes(strides.batch, shape.batch)},
-          {static_cast<std::uint32_t>(spec.box_columns), static_cast<std::uint32_t>(spec.box_heads),
-           static_cast<std::uint32_t>(spec.box_rows), 1}};
+  const auto columns = static_cast<std::uint64_t>(shape.columns), heads = static_cast<std::uint64_t>(shape.heads),
+             rows = static_cast<std::uint64_t>(shape.rows), batch = static_cast<std::uint64_t>(shape.batch);
+  const auto box_columns = static_cast<std::uint32_t>(spec.box_columns),
+             box_heads = static_cast<std::uint32_t>(spec.box_heads),
+             box_rows = static_cast<std::uint32_t>(spec.box_rows);
+  const std::uint64_t of_head = bytes(strides.head, shape.heads), of_row = bytes(strides.row, shape.rows),
+                      of_batch = bytes(strides.batch, shape.batch);
+  if (!spec.ends_with_rows) {
+    return {.rank = 4,
+            .dims = {columns, heads, rows, batch},
+            .strides_bytes = {of_head, of_row, of_batch},
+            .box = {box_columns, box_heads, box_rows, 1}};
+  }
+  return {.rank = 5,
+          .bytes_before = rows * of_row,
+          .dims = {columns, heads, rows, rows + 1, batch},
+          .strides_bytes = {of_head, of_row, of_row, of_batch},
+          .box = {box_columns, box_heads, box_rows, 1, 1}};
 }
 
 std::int64_t row_stride_argument(const OperandShape& shape, const TensorStrides& strides) {

@@ -9,11 +9,13 @@
 namespace attune {
 
 /// What the driver is told of a tensor and of the box that a copy moves, from the contiguous dimension outwards:
-/// (column, head, row, batch).
+/// (column, head, row, batch), or (column, head, row, size, batch) of a map that ends with the rows of each sequence.
 struct TensorMapExtents {
-  std::array<std::uint64_t, 4> dims{};
-  std::array<std::uint64_t, 3> strides_bytes{};  ///< of head, row, batch; 16 for a dimension of extent 1
-  std::array<std::uint32_t, 4> box{};            ///< in elements
+  int rank = 4;
+  std::uint64_t bytes_before = 0;  ///< that the map begins before the tensor
+  std::array<std::uint64_t, 5> dims{};
+  std::array<std::uint64_t, 4> strides_bytes{};  ///< of the dimensions behind the first; 16 where the extent is 1
+  std::array<std::uint32_t, 5> box{};            ///< in elements
 };
 TensorMapExtents tensor_map_extents(const TensorMapSpec& spec, const OperandShape& shape, const TensorStrides& strides);
 

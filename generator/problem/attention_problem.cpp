@@ -75,6 +75,7 @@ AttentionProblem simplest_mask(AttentionProblem problem) {
       (first ? is_valid_offset(problem.first_offset, problem.seq_q) && problem.first_offset <= problem.mask_offset
              : problem.first_offset == 0);
   if (judged) hide_outside(-kOpenDiagonal, kOpenDiagonal, &problem);
+  if (problem.lengths == Lengths::used_top_left && !hides_pairs(problem.mask)) problem.lengths = Lengths::used;
   return problem;
 }
 

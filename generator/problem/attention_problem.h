@@ -14,6 +14,10 @@ enum class DataType { fp16, bf16 };
 enum class MaskKind { none, causal, window };
 /// Order of the dimensions of packed tensors: (batch, seq, head, dim) or (batch, head, seq, dim).
 enum class Layout { bshd, bhsd };
+/// How many rows the sequences of a batch have: all that the tensors have, or as many of the first ones as a call says
+/// for each, in the device's memory. Then the diagonals of the mask, which are named for sequences of all rows, move
+/// with the ends of each (used: what is aligned bottom right is so in each sequence), or stay (used_top_left).
+enum class Lengths { whole, used, used_top_left };
 
 /// The question that a kernel answers. A plain value: comparable, hashable, with a canonical text form that
 /// round-trips. It holds no tuning choice and no fact about a device.
@@ -28,6 +32,9 @@ enum class Layout { bshd, bhsd };
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
 ///   dsink = -sum(exp(sink - LSE) * delta) over the batch and the queries of its head
 /// Query head h reads key/value head h / (Hq / Hkv).
+/// With used lengths, (B) int32 each, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch
+/// entry, all of them where a call names none. What lies behind is read into no result, whatever it holds. Queries
+/// there see nothing, and nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
@@ -45,7 +52,8 @@ struct AttentionProblem {
   float softmax_scale = 0.125f;   ///< multiplies the scores; positive and finite
   /// Positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask hides any. 0: they are not.
   float softcap = 0;
-  bool sink = false;             ///< sinks, (Hq) fp32, count in the sums of rows
+  bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
+  Lengths lengths = Lengths::whole;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
@@ -54,6 +62,9 @@ struct AttentionProblem {
   /// sequence, whatever the mask is called there. See generator/families/invariance.h. Gradients are
   /// deterministic.
   bool invariant = false;
+
+  /// Whether a call says how many rows each sequence has.
+  bool has_used_lengths() const { return lengths != Lengths::whole; }
 
   /// Whether sums of gradients must have a fixed order.
   bool has_fixed_order() const { return deterministic || invariant; }

@@ -68,6 +68,12 @@ MaskGeometry::MaskGeometry(const AttentionProblem& problem)
   }
 }
 
+MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys) {
+  const MaskGeometry whole(problem);
+  const std::int64_t moved = problem.lengths == Lengths::used ? (keys - queries) - (problem.seq_kv - problem.seq_q) : 0;
+  return {queries, keys, whole.first_diagonal + moved, whole.last_diagonal + moved};
+}
+
 RowRange MaskGeometry::keys_of_query(std::int64_t query) const {
   const auto clamped = [&](std::int64_t key) { return std::clamp<std::int64_t>(key, 0, seq_kv); };
   return {clamped(query + first_diagonal), clamped(query + last_diagonal + 1)};

@@ -63,6 +63,10 @@ struct MaskGeometry {
   StepCount query_steps(std::int64_t tile, std::int64_t block) const;
 };
 
+/// The mask of a sequence of `queries` and `keys` rows, in a problem with used lengths that says of sequences of all
+/// rows what its mask is.
+MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys);
+
 /// Attended (query, key) pairs of one head; exact.
 inline std::int64_t count_attended_pairs(const AttentionProblem& problem) {
   return MaskGeometry(problem).attended_pairs();

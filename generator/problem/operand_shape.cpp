@@ -27,6 +27,8 @@ OperandShape shape_of_lse(const AttentionProblem& problem) { return rows_of_quer
 
 OperandShape shape_of_sinks(const AttentionProblem& problem) { return {1, problem.heads_q, 1, 1, ElementType::fp32}; }
 
+OperandShape shape_of_lengths(const AttentionProblem& problem) { return {problem.batch, 1, 1, 1, ElementType::int32}; }
+
 using enum Access;
 constexpr OperandFacts kFacts[] = {
     {"q", "q", shape_of_q, reads, reads, true, OperandOf::all},                    // Operand::q
@@ -41,6 +43,10 @@ constexpr OperandFacts kFacts[] = {
     {"dlse", "d_lse", shape_of_lse, none, may_read, false, OperandOf::all},        // Operand::d_lse
     {"sinks", "sinks", shape_of_sinks, reads, reads, false, OperandOf::sinks},     // Operand::sinks
     {"dsinks", "d_sinks", shape_of_sinks, none, writes, false, OperandOf::sinks},  // Operand::d_sinks
+    {"seqused_q", "seqused_q", shape_of_lengths, may_read, may_read, false,
+     OperandOf::used_lengths},  // Operand::seqused_q
+    {"seqused_kv", "seqused_kv", shape_of_lengths, may_read, may_read, false,
+     OperandOf::used_lengths},  // Operand::seqused_kv
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

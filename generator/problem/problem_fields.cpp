@@ -23,9 +23,13 @@ constexpr std::string_view kPassNames[] = {"forward", "backward"};
 constexpr std::string_view kDtypeNames[] = {facts_of(DataType::fp16).name, facts_of(DataType::bf16).name};
 constexpr std::string_view kMaskNames[] = {"none", "causal", "window"};
 constexpr std::string_view kLayoutNames[] = {"bshd", "bhsd"};
+constexpr std::string_view kLengthsNames[] = {"whole", "used", "used-top-left"};
 
 // Of the text's numbers, which may be any: validate(), not a conversion, judges them.
 int narrowed(Value value) { return static_cast<int>(std::clamp<Value>(value, -(1 << 30), 1 << 30)); }
+
+// Of a term that has another value than the standard one, in its kernel class and in its dispatch class: 1 as a float.
+constexpr Value kSomeTerm = 0x3f800000;
 
 template <Value kValue>
 Value always_standard(const Problem&) {
@@ -170,6 +174,22 @@ constexpr std::array kFields = {
                  .standard = always_standard<0>,
                  .help = "a logit of each query head counts in the sums of its rows, and has no value",
                  .feature_weight = 0.25},
+    // Tiles and masks end where the device's memory says. How diagonals move is an argument.
+    ProblemField{
+        .word = "",
+        .key = "lengths",
+        .flag = "lengths",
+        .called = "lengths",
+        .form = ProblemFieldForm::name,
+        .role = FieldRole::term,
+        .get = [](const Problem& p) { return static_cast<Value>(p.lengths); },
+        .set = [](Problem& p,
+                  Value value) { p.lengths = value == kSomeTerm ? Lengths::used : static_cast<Lengths>(value); },
+        .standard = always_standard<static_cast<Value>(Lengths::whole)>,
+        .help = "rows of the sequences: whole (default), or used, the first ones of each, as many as a call "
+                "says for it; the mask's diagonals move with its ends, or stay: used-top-left",
+        .names = kLengthsNames,
+        .feature_weight = 1},
     ProblemField{.word = "",
                  .key = "layout",
                  .flag = "layout",
@@ -218,9 +238,6 @@ constexpr std::array kFields = {
                  .help = "the bits of a row are the same alone and in a batch, in a chunk and in the whole sequence",
                  .feature_weight = 4},
 };
-
-// Of a term that has another value than the standard one, in its kernel class and in its dispatch class: 1 as a float.
-constexpr Value kSomeTerm = 0x3f800000;
 
 // What every call of a kernel needs of a field, as constants that the compiler sees through.
 struct FieldAccess {
@@ -345,7 +362,9 @@ void reset_arguments(AttentionProblem* problem) {
 std::string kernel_class_words(const AttentionProblem& problem) {
   std::string words;
   for (const ProblemField& field : kFields) {
-    if (field.role == FieldRole::term && !field.is_standard(problem)) add_word(std::string(field.word), &words);
+    if (field.role == FieldRole::term && !field.is_standard(problem))
+      add_word(field.form == ProblemFieldForm::name ? field.text(kernel_fields(problem)) : std::string(field.word),
+               &words);
     if (field.role != FieldRole::kernel || (!field.always && field.is_standard(problem))) continue;
     const bool is_mask = field.form == ProblemFieldForm::mask;
     add_word(is_mask ? std::string(to_string(problem.mask)) : field.text(problem), &words);

@@ -99,7 +99,8 @@ std::optional<std::int64_t> value_of(const ProblemField& field, std::string_view
 
 }  // namespace
 
-std::string canonical_text(const AttentionProblem& problem) {
+std::string canonical_text(const AttentionProblem& asked) {
+  const AttentionProblem problem = simplest_mask(asked);
   std::string text;
   for (const ProblemField& field : problem_fields()) {
     if (!field.always && field.is_standard(problem)) continue;
@@ -154,7 +155,7 @@ AttentionProblem parse_problem(std::string_view text) {
                              "number of keys, or 'open'"
                            : "a whole number after the '@'"));
   }
-  return problem;
+  return simplest_mask(problem);
 }
 
 }  // namespace attune

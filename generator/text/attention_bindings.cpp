@@ -18,13 +18,16 @@ void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings)
   bindings->set("head_dim_v", problem.head_dim_v());
 }
 
-void bind_sequence(const AttentionProblem& /*problem*/, TemplateBindings* bindings) {
-  bindings->set("sequence", "dense");
+void bind_stored_rows(TemplateBindings* bindings) { bindings->set("sequence", "dense"); }
+
+void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("sequence", problem.has_used_lengths() ? "used" : "dense");
 }
 
 void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_sequence(problem, bindings);
   bindings->set("mask", std::string(to_string(problem.mask)));
+  bindings->conditions["short_sequences"] = problem.has_used_lengths();
 }
 
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings) {

@@ -11,10 +11,14 @@ void bind_elements(const AttentionProblem& problem, TemplateBindings* bindings);
 /// Columns of a row of Q and K, and of V and O: `head_dim_qk` and `head_dim_v`.
 void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// For a kernel that works on all rows that are stored, whosever they are.
+void bind_stored_rows(TemplateBindings* bindings);
+
 /// Names the partial of templates/attention/ by which a kernel knows whose rows it works on.
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// bind_sequence(), and the partial that says which keys these rows see.
+/// bind_sequence(), and the partial that says which keys these rows see, and whether sequences may have fewer rows than
+/// tensors.
 void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// bind_mask(), and what a kernel with a loop over blocks of scores needs too: what happens to a score, and whether the

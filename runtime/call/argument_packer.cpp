@@ -63,8 +63,9 @@ class Packer {
     const OperandShape shape = operand_shape(problem_, map.operand);
     const TensorMapExtents extents = tensor_map_extents(*spec, shape, strides_of(view));
     TensorMapRequest request;
-    request.address = reinterpret_cast<DevicePointer>(view.data);
+    request.address = reinterpret_cast<DevicePointer>(view.data) - extents.bytes_before;
     request.element = shape.element;
+    request.rank = extents.rank;
     request.dims = extents.dims;
     request.strides_bytes = extents.strides_bytes;
     request.box = extents.box;

@@ -270,6 +270,8 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
 
 CUtensorMapDataType data_type_of(ElementType element) {
   switch (element) {
+    case ElementType::int32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
     case ElementType::fp16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case ElementType::bf16:
@@ -288,28 +290,29 @@ void CudaDevice::encode_tensor_map(const TensorMapRequest& request, void* to) co
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
   const ContextScope scope = enter();
   CUtensorMap map;  // aligned as the driver wants it; an argument struct on the host may be aligned to less
-  constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
-  cuuint64_t dims[4], strides[3];
+  constexpr cuuint32_t kEveryElement[] = {1, 1, 1, 1, 1};
+  cuuint64_t dims[5], strides[4];
   std::copy(request.dims.begin(), request.dims.end(), dims);
   std::copy(request.strides_bytes.begin(), request.strides_bytes.end(), strides);
   const CUtensorMapSwizzle swizzle = request.swizzle_bytes == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                                      : request.swizzle_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                      : request.swizzle_bytes == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                                                    : CU_TENSOR_MAP_SWIZZLE_NONE;
-  const CUresult result =
-      driver_.cuTensorMapEncodeTiled(&map, data_type_of(request.element), 4, reinterpret_cast<void*>(request.address),
-                                     dims, strides, request.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                     swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = driver_.cuTensorMapEncodeTiled(
+      &map, data_type_of(request.element), static_cast<cuuint32_t>(request.rank),
+      reinterpret_cast<void*>(request.address), dims, strides, request.box.data(), kEveryElement,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    const auto list = [](const auto& values) {
+    const auto list = [](const auto& values, int count) {
       std::string text;
-      for (const auto value : values) text += (text.empty() ? "" : ", ") + std::to_string(value);
+      for (int i = 0; i < count; ++i)
+        text += (i == 0 ? "" : ", ") + std::to_string(values[static_cast<std::size_t>(i)]);
       return text;
     };
     throw Error(result == CUDA_ERROR_INVALID_VALUE ? ErrorCode::invalid_argument : ErrorCode::driver,
-                "no tensor map of a tensor of (" + list(request.dims) + ") elements with strides of (" +
-                    list(request.strides_bytes) + ") bytes in boxes of (" + list(request.box) +
-                    "): " + driver_.describe(result, "cuTensorMapEncodeTiled"));
+                "no tensor map of a tensor of (" + list(request.dims, request.rank) + ") elements with strides of (" +
+                    list(request.strides_bytes, request.rank - 1) + ") bytes in boxes of (" +
+                    list(request.box, request.rank) + "): " + driver_.describe(result, "cuTensorMapEncodeTiled"));
   }
   std::memcpy(to, &map, sizeof(map));
 }

@@ -23,7 +23,7 @@ constexpr std::uint32_t kMaxThreads = 1024;
 // A box on its way between a tensor and shared memory.
 struct TensorCopy {
   EmulatedTensorMap map;
-  std::array<std::int32_t, 4> at{};
+  std::array<std::int32_t, 5> at{};
   std::uint32_t shared = 0;  // address
   const char* name = nullptr;
   std::uint32_t thread = 0;  // that issued it

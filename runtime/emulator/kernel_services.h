@@ -37,7 +37,7 @@ struct KernelServices {
   void (*named_barrier)(const char* name, std::uint32_t index, std::uint32_t threads, bool wait);
   void (*prefetch_tensor_map)(const char* name, const void* map);
   void (*tensor_load)(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier, std::uint32_t ctas,
-                      const std::int32_t* at);
+                      const std::int32_t* at, std::uint32_t rank);
   void (*bulk_load)(const char* name, std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier);
   void (*bulk_copy)(const char* name, std::uint32_t to, std::uint32_t from, std::uint32_t bytes, std::uint32_t barrier,
                     std::uint32_t cta);

@@ -26,17 +26,21 @@ void for_each_row(const TensorCopy& copy, const F& f) {
       std::min<std::int64_t>(std::int64_t{copy.at[0]} + map.box[0], static_cast<std::int64_t>(map.dims[0]));
   if (begin >= end) return;
   std::uint32_t row = 0;
-  for (std::uint32_t i3 = 0; i3 < map.box[3]; ++i3) {
-    for (std::uint32_t i2 = 0; i2 < map.box[2]; ++i2) {
-      for (std::uint32_t i1 = 0; i1 < map.box[1]; ++i1, ++row) {
-        const std::int64_t at1 = std::int64_t{copy.at[1]} + i1, at2 = std::int64_t{copy.at[2]} + i2,
-                           at3 = std::int64_t{copy.at[3]} + i3;
-        if (!inside(1, at1) || !inside(2, at2) || !inside(3, at3)) continue;
-        const std::uint64_t address = map.address + static_cast<std::uint64_t>(begin) * map.element_bytes +
-                                      static_cast<std::uint64_t>(at1) * map.strides_bytes[0] +
-                                      static_cast<std::uint64_t>(at2) * map.strides_bytes[1] +
-                                      static_cast<std::uint64_t>(at3) * map.strides_bytes[2];
-        f(static_cast<std::uint32_t>(begin - copy.at[0]), static_cast<std::uint32_t>(end - begin), address, row);
+  for (std::uint32_t i4 = 0; i4 < map.box[4]; ++i4) {
+    for (std::uint32_t i3 = 0; i3 < map.box[3]; ++i3) {
+      for (std::uint32_t i2 = 0; i2 < map.box[2]; ++i2) {
+        for (std::uint32_t i1 = 0; i1 < map.box[1]; ++i1, ++row) {
+          const std::int64_t at[] = {std::int64_t{copy.at[1]} + i1, std::int64_t{copy.at[2]} + i2,
+                                     std::int64_t{copy.at[3]} + i3, std::int64_t{copy.at[4]} + i4};
+          std::uint64_t address = map.address + static_cast<std::uint64_t>(begin) * map.element_bytes;
+          bool exists = true;
+          for (std::size_t dim = 0; dim < 4; ++dim) {
+            exists = exists && inside(dim + 1, at[dim]);
+            address += static_cast<std::uint64_t>(at[dim]) * map.strides_bytes[dim];
+          }
+          if (!exists) continue;
+          f(static_cast<std::uint32_t>(begin - copy.at[0]), static_cast<std::uint32_t>(end - begin), address, row);
+        }
       }
     }
   }
@@ -85,8 +89,7 @@ EmulatedTensorMap row_of_bytes(std::uint64_t address, std::uint32_t bytes) {
   EmulatedTensorMap map;
   const std::uint32_t elements = bytes / map.element_bytes;
   map.address = address;
-  map.dims = {elements, 1, 1, 1};
-  map.box = {elements, 1, 1, 1};
+  map.dims[0] = map.box[0] = elements;
   return map;
 }
 
@@ -146,12 +149,15 @@ void CtaGroup::load_now(Cta& cta, const TensorCopy& copy) {
 }
 
 void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, std::uint32_t barrier,
-                           std::uint32_t ctas, const std::int32_t* at) {
+                           std::uint32_t ctas, const std::int32_t* at, std::uint32_t rank) {
   TensorCopy copy{.map = tensor_map(name, map),
-                  .at = {at[0], at[1], at[2], at[3]},
+                  .at = {at[0], at[1], at[2], at[3], rank > 4 ? at[4] : 0},
                   .shared = to,
                   .name = name,
                   .thread = current_->thread};
+  if (copy.map.rank != rank) {
+    fail(fmt::format("{} with the map of a tensor of {} dimensions", name, copy.map.rank));
+  }
   const Cta& mine = *current_->warp->cta;
   if (ctas == kOwnCta) ctas = 1u << mine.rank;
   if (ctas == 0) fail(fmt::format("{} to no CTA", name));
@@ -247,7 +253,7 @@ void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t fro
       fail(fmt::format("{} at {} {}: a store may not begin before its tensor", name, kCoordinates[i], at[i]));
   }
   TensorCopy copy{.map = tensor_map(name, map),
-                  .at = {at[0], at[1], at[2], at[3]},
+                  .at = {at[0], at[1], at[2], at[3], 0},
                   .shared = from,
                   .name = name,
                   .thread = current_->thread,

@@ -21,13 +21,15 @@ void require(bool holds, const std::string& what) {
 EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   require(request.address % kTensorAlignment == 0,
           fmt::format("the address {:#x} is not a multiple of {}", request.address, kTensorAlignment));
-  for (std::size_t i = 0; i < request.dims.size(); ++i) {
+  require(request.rank == 4 || request.rank == 5, fmt::format("{} dimensions; kernels have 4 or 5", request.rank));
+  const auto rank = static_cast<std::size_t>(request.rank);
+  for (std::size_t i = 0; i < rank; ++i) {
     require(request.dims[i] >= 1 && request.dims[i] <= kMaxDim,
             fmt::format("dim {} is {}; it must be 1 to 2^32", i, request.dims[i]));
     require(request.box[i] >= 1 && request.box[i] <= kMaxBox,
             fmt::format("the box is {} along dim {}; it must be 1 to {}", request.box[i], i, kMaxBox));
   }
-  for (std::size_t i = 0; i < request.strides_bytes.size(); ++i) {
+  for (std::size_t i = 0; i + 1 < rank; ++i) {
     const std::uint64_t stride = request.strides_bytes[i];
     require(stride % kTensorAlignment == 0,
             fmt::format("the stride of dim {} is {} bytes, which is not a multiple of {}", i + 1, stride,
@@ -48,9 +50,13 @@ EmulatedTensorMap encode_emulated_tensor_map(const TensorMapRequest& request) {
   EmulatedTensorMap map;
   map.magic = EmulatedTensorMap::kMagic;
   map.address = request.address;
-  map.dims = request.dims;
-  map.strides_bytes = request.strides_bytes;
-  map.box = request.box;
+  map.rank = static_cast<std::uint32_t>(rank);
+  for (std::size_t i = 0; i < map.dims.size(); ++i) {
+    if (i >= rank) continue;
+    map.dims[i] = request.dims[i];
+    map.box[i] = request.box[i];
+    if (i > 0) map.strides_bytes[i - 1] = request.strides_bytes[i - 1];
+  }
   map.element_bytes = element_bytes;
   map.swizzle_bytes = static_cast<std::uint32_t>(swizzle);
   return map;

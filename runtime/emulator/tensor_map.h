@@ -12,15 +12,16 @@ struct EmulatedTensorMap {
   static constexpr std::uint64_t kMagic = 0x70616d2d65747461;  // tells it from anything else
 
   std::uint64_t magic = 0;
-  std::uint64_t address = 0;                     ///< of element (0, 0, 0, 0)
-  std::array<std::uint64_t, 4> dims{};           ///< in elements, the contiguous one first
-  std::array<std::uint64_t, 3> strides_bytes{};  ///< of dims 1 to 3
-  std::array<std::uint32_t, 4> box{};            ///< in elements
-  std::uint32_t swizzle_bytes = 0;               ///< 0, 32, 64, 128
+  std::uint64_t address = 0;                         ///< of its first element
+  std::array<std::uint64_t, 5> dims{1, 1, 1, 1, 1};  ///< in elements, the contiguous one first; 1 beyond the rank
+  std::array<std::uint64_t, 4> strides_bytes{};      ///< of dims 1 to 4
+  std::array<std::uint32_t, 5> box{1, 1, 1, 1, 1};   ///< in elements
+  std::uint32_t swizzle_bytes = 0;                   ///< 0, 32, 64, 128
   std::uint32_t element_bytes = 2;
-  std::array<std::uint64_t, 4> unused{};
+  std::uint32_t rank = 4;
+  std::uint64_t unused = 0;
 
-  std::uint32_t box_bytes() const { return box[0] * box[1] * box[2] * box[3] * element_bytes; }
+  std::uint32_t box_bytes() const { return box[0] * box[1] * box[2] * box[3] * box[4] * element_bytes; }
 };
 static_assert(sizeof(EmulatedTensorMap) == 128);
 

@@ -48,12 +48,12 @@ inline void add_tanh_error(const AttentionProblem& problem, OutputBounds* bounds
   bounds->unit_roundoff += kTanhError * problem.softcap / 2;
 }
 
-/// Of O of a problem.
+/// Of O of a problem. With used lengths there may be few rows, however many are stored.
 inline OutputBounds forward_bounds(const AttentionProblem& problem) {
   constexpr std::int64_t kRowsOfAnAverage = 256;
   OutputBounds bounds = bounds_of(problem.dtype);
   add_tanh_error(problem, &bounds);
-  if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage)
+  if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage || problem.has_used_lengths())
     bounds.relative = relative_bound_of_few_rows(problem.dtype);
   return bounds;
 }
@@ -65,7 +65,7 @@ inline OutputBounds backward_bounds(const AttentionProblem& problem) {
   add_tanh_error(problem, &bounds);
   const double pairs =
       static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(count_attended_pairs(problem));
-  if (pairs < kPairsOfAnAverage) bounds.relative = 0;
+  if (pairs < kPairsOfAnAverage || problem.has_used_lengths()) bounds.relative = 0;
   return bounds;
 }
 

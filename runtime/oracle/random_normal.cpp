@@ -89,4 +89,19 @@ std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t s
   return sinks;
 }
 
+UsedLengths random_used_lengths(const AttentionProblem& problem, std::uint64_t seed) {
+  UsedLengths used;
+  if (!problem.has_used_lengths()) return used;
+  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+    const auto draw = [&](std::int64_t all, std::uint64_t which) {
+      const auto at = 2 * static_cast<std::uint64_t>(batch) + which;
+      const auto drawn = static_cast<std::int64_t>(random_bits(seed, at) % static_cast<std::uint64_t>(all + 1));
+      return static_cast<std::int32_t>(batch == 0 && problem.batch > 1 ? all : drawn);
+    };
+    used.queries.push_back(draw(problem.seq_q, 0));
+    used.keys.push_back(draw(problem.seq_kv, 1));
+  }
+  return used;
+}
+
 }  // namespace attune

@@ -66,7 +66,7 @@ ReferenceForward allocate_reference(const AttentionProblem& problem) {
 
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                    std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
-                                   std::span<const float> sinks) {
+                                   std::span<const float> sinks, const UsedLengths& used) {
   validate(problem);
   require_packed(problem, q, Operand::q, "q");
   require_packed(problem, k, Operand::k, "k");
@@ -77,7 +77,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   const TensorView q_view = packed_view(problem, Operand::q);
   const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
   const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
-  const MaskGeometry mask(problem);
+  const std::vector<MaskGeometry> sequences = sequences_of(problem, used);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
@@ -93,7 +93,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
       reference.lse[at] = attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv,
-                                 problem.sink ? sinks[head] : -kInfinity, mask.keys_of_query(row), p,
+                                 problem.sink ? sinks[head] : -kInfinity, attended_keys(sequences[batch], row), p,
                                  reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });

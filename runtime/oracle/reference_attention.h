@@ -9,6 +9,7 @@
 #include "attune/attention.h"
 #include "generator/problem/attention_problem.h"
 #include "runtime/device.h"
+#include "runtime/oracle/used_lengths.h"
 
 namespace attune {
 
@@ -27,7 +28,7 @@ struct ReferenceForward {
 /// has them. Throws Error(invalid_argument) for tensors of a wrong size.
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                    std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
-                                   std::span<const float> sinks = {});
+                                   std::span<const float> sinks = {}, const UsedLengths& used = {});
 
 /// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v, and sinks.
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
@@ -67,6 +68,7 @@ struct BackwardInputs {
   std::span<const std::uint16_t> q, k, v, d_o;
   std::span<const float> d_lse;
   std::span<const float> sinks = {};  ///< (Hq), of a problem that has them
+  UsedLengths used = {};              ///< likewise
 };
 
 /// One gradient in double precision, (B, H, S, D) in this order whatever the problem's layout.

@@ -44,13 +44,13 @@ class Backward {
  public:
   Backward(const AttentionProblem& problem, const BackwardInputs& inputs)
       : problem_(problem),
-        mask_(problem),
+        sequences_(sequences_of(problem, inputs.used)),
         columns_(problem.head_dim),
         group_(problem.heads_q / problem.heads_kv),
         rows_(problem.batch * problem.heads_q * problem.seq_q),
         unit_(gradient_bounds_of(problem.dtype).unit_roundoff),
         step_(gradient_bounds_of(problem.dtype).smallest_step),
-        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.sinks)),
+        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.sinks, inputs.used)),
         sinks_(inputs.sinks.begin(), inputs.sinks.end()),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
@@ -67,6 +67,7 @@ class Backward {
     allocate(result_.d_k, k_.size());
     allocate(result_.d_v, v_.size());
     for (std::int64_t row = 0; row < rows_; ++row) {
+      if (is_outside(row)) continue;  // delta is 0, whatever lies there
       const std::int64_t at = row * columns_;
       double delta = 0, error = 0;
       for (std::int64_t d = at; d < at + columns_; ++d) {
@@ -92,6 +93,12 @@ class Backward {
     double ds;
     double lost;  // of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap
   };
+
+  const MaskGeometry& sequence_of(std::int64_t query) const {
+    return sequences_[query / (problem_.heads_q * problem_.seq_q)];
+  }
+  // Whether a query (of all heads) lies behind the last one of its sequence.
+  bool is_outside(std::int64_t query) const { return query % problem_.seq_q >= sequence_of(query).seq_q; }
 
   // Of a query (of all heads) and a key (of all heads) that it attends to.
   Pair pair(std::int64_t query, std::int64_t key) const {
@@ -126,8 +133,9 @@ class Backward {
           squares(mean.size());
       const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
       for (std::int64_t query = first; query < std::min(first + kRowsPerTask, rows_); ++query) {
+        if (is_outside(query)) continue;
         const std::int64_t head = query / problem_.seq_q, at = query * columns_;
-        const RowRange keys = mask_.keys_of_query(query % problem_.seq_q);
+        const RowRange keys = attended_keys(sequence_of(query), query % problem_.seq_q);
         // Of batch and head: heads of all batch entries follow each other, on both sides.
         const std::int64_t first_key = head / group_ * problem_.seq_kv;
         double *value = &result_.d_q.value[at], *weight = &result_.d_q.weight[at];
@@ -167,7 +175,7 @@ class Backward {
       const std::int64_t first = static_cast<std::int64_t>(task) * kRowsPerTask;
       for (std::int64_t key = first; key < std::min(first + kRowsPerTask, all_keys); ++key) {
         const std::int64_t head_kv = key / problem_.seq_kv, at = key * columns_;
-        const RowRange queries = mask_.queries_of_key(key % problem_.seq_kv);
+        const RowRange queries = attending_queries(sequences_[head_kv / problem_.heads_kv], key % problem_.seq_kv);
         for (std::int64_t row = 0; row < group_ * problem_.seq_q; ++row) {
           if (!queries.contains(row % problem_.seq_q)) continue;
           const std::int64_t query = head_kv * group_ * problem_.seq_q + row;
@@ -195,7 +203,7 @@ class Backward {
   }
 
   const AttentionProblem problem_;
-  const MaskGeometry mask_;
+  const std::vector<MaskGeometry> sequences_;  // of the batch entries
   const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
   const double unit_, step_;
   const ReferenceForward forward_;

@@ -12,7 +12,8 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
-  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
-}
+//% include attention/stored_rows
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence&) { return args.first_offset; }
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }

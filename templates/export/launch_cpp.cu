@@ -248,18 +248,29 @@ Extents of_queries(const Call& call) { return {call.batch, call.heads_q, call.se
 Extents of_keys(const Call& call) { return {call.batch, call.heads_kv, call.seq_kv}; }
 //% if tensor_maps
 
+//% if used_lengths
+// The map of a tensor, (column, head, row, size, batch) from the contiguous dimension outwards, and the box of it that one copy moves: rows are counted in
+// two dimensions, so that a copy can end where a sequence does.
+//% else
 // The map of a tensor, (column, head, row, batch) from the contiguous dimension outwards, and the box of it that one copy moves.
+//% end
 cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const void* data, const Extents& extents, std::int64_t stride_batch,
-                   std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle) {
+                   std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[${map_rank}], CUtensorMapSwizzle swizzle) {
   const auto stride = [](std::int64_t elements, std::int64_t extent) {
     return static_cast<cuuint64_t>(map_stride_bytes(elements, extent, kElementBytes));
   };
-  const cuuint64_t dims[4] = {kHeadDim, static_cast<cuuint64_t>(extents.heads), static_cast<cuuint64_t>(extents.rows),
-                              static_cast<cuuint64_t>(extents.batch)};
+  const auto heads = static_cast<cuuint64_t>(extents.heads), rows = static_cast<cuuint64_t>(extents.rows), batch = static_cast<cuuint64_t>(extents.batch);
+//% if used_lengths
+  const cuuint64_t dims[5] = {kHeadDim, heads, rows, rows + 1, batch};
+  const cuuint64_t of_row = stride(stride_row, extents.rows), strides[4] = {stride(stride_head, extents.heads), of_row, of_row, stride(stride_batch, extents.batch)};
+  data = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(data) - rows * of_row);
+//% else
+  const cuuint64_t dims[4] = {kHeadDim, heads, rows, batch};
   const cuuint64_t strides[3] = {stride(stride_head, extents.heads), stride(stride_row, extents.rows), stride(stride_batch, extents.batch)};
-  constexpr cuuint32_t kEveryElement[4] = {1, 1, 1, 1};
+//% end
+  constexpr cuuint32_t kEveryElement[${map_rank}] = {${map_ones}};
   CUtensorMap map;  // aligned as the driver wants it
-  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_${tensor_map_type}, 4, const_cast<void*>(data), dims, strides, box, kEveryElement,
+  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_${tensor_map_type}, ${map_rank}, const_cast<void*>(data), dims, strides, box, kEveryElement,
                                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   static_assert(sizeof(map) == sizeof(*to));
@@ -270,7 +281,7 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
 //% end
 
 Call call_of(const ${name}_call& asked) {
-  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}};
+  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}};
 }
 
 cudaError_t check_sizes(const ${name}_call& asked) {

@@ -46,6 +46,10 @@ typedef struct ${name}_call {
   ${header_tensors.type}${header_tensors.name}; /* ${header_tensors.note} */
   int64_t ${header_tensors.name}_stride_batch, ${header_tensors.name}_stride_head, ${header_tensors.name}_stride_row;
 //% end
+//% if used_lengths
+  /* Sequence b is the first seqused_q[b] rows of q and seqused_kv[b] rows of k and v in batch entry b; what lies behind reaches no result. There O and all
+     gradients are 0, and LSE is that of a row without keys. ${diagonals_words} */
+//% end
 //% for header_rows
   ${header_rows.type}${header_rows.name}; /* ${header_rows.note} */
 //% end

@@ -18,6 +18,7 @@ struct Call {
   std::int64_t first_diagonal, last_diagonal;
   float softmax_scale;
   float softcap;  // 0: none
+  bool diagonals_move;  // with the ends of sequences that have fewer rows
 };
 
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
@@ -184,6 +185,7 @@ inline std::int64_t seq_q_of(const Launch&, const Call& call) { return call.seq_
 inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq_kv; }
 inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }
 inline std::int64_t mask_offset_of(const Launch&, const Call& call) { return clamped_offset(call.last_diagonal); }
+inline std::int64_t diagonals_move_of(const Launch&, const Call& call) { return call.diagonals_move ? 1 : 0; }
 inline float softmax_scale_of(const Launch&, const Call& call) { return call.softmax_scale; }
 inline float softcap_of(const Launch&, const Call& call) { return call.softcap; }
 // With a softcap kernels compute with its tanh, of which softmax takes the exponentials of so many times as much.

@@ -60,13 +60,25 @@ struct Problem {
 //% if sink
   const float* sinks;  // of each query head: a score without a value
 //% end
+//% if used_lengths
+  const int *seqused_q, *seqused_kv;  // rows of each sequence, of those that are stored
+//% end
 };
 //% if softcap
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
 //% else
 __device__ float score_of(const Problem& p, float product) { return p.scale * product; }
 //% end
-__device__ bool sees(const Problem& p, int i, int j) { return j - i >= p.first && j - i <= p.last; }
+//% if used_lengths
+__device__ bool sees(const Problem& p, int b, int i, int j) {
+  const int queries = p.seqused_q[b], keys = p.seqused_kv[b];
+  constexpr bool kMoves = ${diagonals_move};  // the mask with the ends of the sequence
+  const int distance = kMoves ? (j + p.seq_kv - keys) - (i + p.seq_q - queries) : j - i;
+  return i < queries && j < keys && distance >= p.first && distance <= p.last;
+}
+//% else
+__device__ bool sees(const Problem& p, int /*b*/, int i, int j) { return j - i >= p.first && j - i <= p.last; }
+//% end
 
 __device__ std::uint64_t mix(std::uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -86,6 +98,14 @@ __global__ void fill_normal(View view, int heads, int rows, std::uint64_t seed) 
     at<Element>(view, b, h, i, c) = Element(normal(seed, static_cast<std::uint64_t>(blockIdx.x) * kMostColumns + c));
 }
 
+//% if used_lengths
+// Makes rows NaN that are behind a sequence, a CTA for each row.
+__global__ void spoil(View view, int heads, int rows, const int* used) {
+  const int i = blockIdx.x % rows, h = blockIdx.x / rows % heads, b = blockIdx.x / rows / heads;
+  for (int c = threadIdx.x; i >= used[b] && c < kHeadDim; c += kThreads) at<Element>(view, b, h, i, c) = Element(NAN);
+}
+
+//% end
 __device__ float dot(const float* row, const View& view, int b, int h, int i) {
   float sum = 0;
   for (int c = 0; c < kHeadDim; ++c) sum += row[c] * static_cast<float>(at<Element>(view, b, h, i, c));
@@ -113,7 +133,7 @@ __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float
   for (int first = 0; first < p.seq_kv; first += kThreads) {
     __syncthreads();
     const int j = first + t;
-    scores[t] = j < p.seq_kv && sees(p, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) : -INFINITY;
+    scores[t] = j < p.seq_kv && sees(p, b, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) : -INFINITY;
     __syncthreads();
     float most = highest;
     for (int n = 0; n < kThreads; ++n) most = fmaxf(most, scores[n]);
@@ -149,6 +169,12 @@ __global__ void round_rows(const float* from, View to, int heads, int rows) {
 __global__ void naive_delta(Problem p, View o, View d_o, const float* d_lse, float* delta) {
   const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
   if (threadIdx.x != 0) return;
+//% if used_lengths
+  if (i >= p.seqused_q[b]) {
+    delta[blockIdx.x] = 0;
+    return;
+  }
+//% end
   float sum = 0;
   for (int c = 0; c < kHeadDim; ++c)
     sum += static_cast<float>(at<Element>(o, b, h, i, c)) * static_cast<float>(at<Element>(d_o, b, h, i, c));
@@ -164,8 +190,8 @@ __device__ float slope_of(const Problem& p, float product) {
 //% else
 __device__ float slope_of(const Problem&, float) { return 1; }
 //% end
-__device__ float probability(const Problem& p, int i, int j, float product, float lse) {
-  return sees(p, i, j) && lse != -INFINITY ? expf(score_of(p, product) - lse) : 0;
+__device__ float probability(const Problem& p, int b, int i, int j, float product, float lse) {
+  return sees(p, b, i, j) && lse != -INFINITY ? expf(score_of(p, product) - lse) : 0;
 }
 
 // dQ of one query a CTA.
@@ -182,9 +208,9 @@ __global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const floa
     __syncthreads();
     const int j = first + t;
     d_s[t] = 0;
-    if (j < p.seq_kv && sees(p, i, j)) {
+    if (j < p.seq_kv && sees(p, b, i, j)) {
       const float product = dot(query, k, b, h_kv, j);
-      d_s[t] = probability(p, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+      d_s[t] = probability(p, b, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
     }
     __syncthreads();
     for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
@@ -212,9 +238,9 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
       __syncthreads();
       const int i = first + t;
       probabilities[t] = d_s[t] = 0;
-      if (i < p.seq_q && sees(p, i, j)) {
+      if (i < p.seq_q && sees(p, b, i, j)) {
         const float product = dot(key, q, b, h, i);
-        probabilities[t] = probability(p, i, j, product, lse[rows + i]);
+        probabilities[t] = probability(p, b, i, j, product, lse[rows + i]);
         d_s[t] = probabilities[t] * slope_of(p, product) * (dot(value, d_o, b, h, i) - delta[rows + i]);
       }
       __syncthreads();
@@ -399,8 +425,19 @@ void check(const std::string& what, ${name}_call call, Order order) {
   fill_sinks<<<static_cast<int>(call.heads_q), kThreads>>>(sinks.floats(), logf(static_cast<float>(call.seq_kv)), 6);
   call.sinks = sinks.floats();
 //% end
+//% if used_lengths
+  const auto lengths = [&](const Memory& memory, std::int64_t rows) {
+    std::vector<int> used;
+    for (std::int64_t b = 0; b < call.batch; ++b) used.push_back(static_cast<int>(b % 4 == 3 ? 0 : b % 4 == 2 ? rows : (rows * (2 + b % 4) + 3) / 4));
+    CHECK_CUDA(cudaMemcpy(memory.data(), used.data(), used.size() * sizeof(int), cudaMemcpyHostToDevice));
+    return static_cast<const int*>(memory.data());
+  };
+  const Memory used_q(static_cast<std::size_t>(call.batch) * sizeof(int)), used_kv(static_cast<std::size_t>(call.batch) * sizeof(int));
+  call.seqused_q = lengths(used_q, call.seq_q);
+  call.seqused_kv = lengths(used_kv, call.seq_kv);
+//% end
   const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${sinks_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${sinks_of_call}${lengths_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors
@@ -415,6 +452,10 @@ void check(const std::string& what, ${name}_call call, Order order) {
   q->fill(1);
   k->fill(2);
   v->fill(3);
+//% if used_lengths
+  spoil<<<query_rows, kThreads>>>(q->view(), problem.heads_q, problem.seq_q, call.seqused_q);
+  for (const Tensor* tensor : {k, v}) spoil<<<tensor->all_rows(), kThreads>>>(tensor->view(), problem.heads_kv, problem.seq_kv, call.seqused_kv);
+//% end
   const Memory reference_o(queries * row_bytes), reference_lse(queries * sizeof(float));
   naive_forward<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), reference_o.floats(), reference_lse.floats());
 //% if forward
@@ -423,6 +464,9 @@ void check(const std::string& what, ${name}_call call, Order order) {
 //% else
   round_rows<<<query_rows, kThreads>>>(reference_o.floats(), o->view(), problem.heads_q, problem.seq_q);
   d_o->fill(4);
+//% if used_lengths
+  spoil<<<query_rows, kThreads>>>(d_o->view(), problem.heads_q, problem.seq_q, call.seqused_q);
+//% end
   const Memory d_lse(queries * sizeof(float)), delta(queries * sizeof(float));
   fill_rows<<<query_rows, kThreads>>>(d_lse.floats(), 5);
   call.lse = reference_lse.floats();

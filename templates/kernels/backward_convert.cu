@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   char* ${gradients.name} = static_cast<char*>(args.${gradients.name}) +
               kElementBytes * (sequence.${row}_offset(args.${gradients.name}_stride_batch, args.${gradients.name}_stride_row) +
                    head * args.${gradients.name}_stride_head);
-  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, kElementBytes * args.${gradients.name}_stride_row, batch_head, tile, ${row}_count(args, sequence));
+  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, kElementBytes * args.${gradients.name}_stride_row, batch_head, tile, ${stored_rows}(args));
 //% end
 }
 //% include primitives/entry/${target}

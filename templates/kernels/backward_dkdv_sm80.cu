@@ -125,6 +125,13 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
+// Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is not 0, or NaN.
+//% if short_sequences
+constexpr bool kMasksRagged = true;  // they have rows of dK and dV, which are 0
+//% else
+constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
+//% end
+
 // query, in what follows, is the warp's first one in the block.
 //% if score_slope
 // Turns Sᵀ in `p` into Pᵀ, and dPᵀ in `ds` into dSᵀ: at once, since both come from the changed score.
@@ -245,12 +252,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
 //% if query_parts
-    QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+    QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     keep_part(blocks, tile.part);
 //% else
-    const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+    const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
 //% end
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;

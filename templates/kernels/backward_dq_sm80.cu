@@ -152,7 +152,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   bar_warp_sync();
   const i64 row_bytes = kElementBytes * args.d_q_stride_row;
   char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
-  store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, rows - warp_row,
+//% if short_sequences
+  const i32 stored = stored_queries(args) - tile_row;  // rows of the tile, also behind the last query
+//% else
+  const i32 stored = rows;
+//% end
+  store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, stored - warp_row,
                                           lane_index());
 }
 //% include primitives/entry/${target}

@@ -2,8 +2,8 @@
 //
 //   dsink = -Σ exp(sink - LSE)·delta     over all queries of the head, in all batch entries
 //
-// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that sees nothing,
-// not even a sink, has LSE = -inf and no part in the sum.
+// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
+// the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
 //% include primitives/mma_sync
 
@@ -35,26 +35,32 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 head = static_cast<i32>(block_index());
   const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
+  // Queries of all batch entries, one after the other: as many loads as possible are under way together.
+  const u32 stored = static_cast<u32>(stored_queries(args)), batch_step = kThreads / stored, query_step = kThreads % stored;
+  u32 batch = thread_index() / stored, query = thread_index() % stored;
   float sum = 0;
-  for (i32 batch = 0; batch < args.batch; ++batch) {
-    const Sequence sequence(args, batch);
-    const u32 queries = static_cast<u32>(query_count(args, sequence));  // steps beyond the longest leave no i32
-    const float* const lse = args.lse + packed_query_row(args, sequence, head, 0);
-    const float* const statistics = args.statistics + 2 * kRows * ((static_cast<i64>(batch) * args.heads_q + head) * args.query_tiles);
-    for (u32 first = thread_index(); first < queries; first += kAtOnce * kThreads) {
-      float lse_of_query[kAtOnce], delta[kAtOnce];
+  while (batch < static_cast<u32>(args.batch)) {
+    float lse[kAtOnce], delta[kAtOnce];
 #pragma unroll
-      for (i32 i = 0; i < kAtOnce; ++i) {
-        const u32 query = first + i * kThreads;
-        lse_of_query[i] = query < queries ? ld_global_f32(lse + query) : negative_infinity();
-        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), static_cast<i32>(query % kRows)) : 0.0f;
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      lse[i] = delta[i] = 0;
+      if (batch < static_cast<u32>(args.batch)) {
+        const i64 head_of_all = static_cast<i64>(batch) * args.heads_q + head;
+        lse[i] = ld_global_f32(args.lse + head_of_all * stored + query);
+        delta[i] = delta_of(args.statistics + 2 * kRows * (head_of_all * args.query_tiles + query / kRows), static_cast<i32>(query % kRows));
       }
+      query += query_step;
+      batch += batch_step;
+      if (query >= stored) {
+        query -= stored;
+        ++batch;
+      }
+    }
 #pragma unroll
-      for (i32 i = 0; i < kAtOnce; ++i) {
-        // LSE is the sink itself where that is all: the difference is exact.
-        const float p = lse_of_query[i] != negative_infinity() ? ex2_approx_ftz_f32((sink - lse_of_query[i]) * kLog2E) : 0.0f;
-        sum = fma_rn_f32(-p, delta[i], sum);
-      }
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      // LSE is the sink itself where that is all: the difference is exact.
+      const float p = delta[i] != 0 ? ex2_approx_ftz_f32((sink - lse[i]) * kLog2E) : 0.0f;
+      sum = fma_rn_f32(-p, delta[i], sum);
     }
   }
   sum = warp_sum(sum);

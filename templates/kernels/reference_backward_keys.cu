@@ -22,8 +22,8 @@ constexpr i32 kPairValues = 4;  // ds, w, p, p + h/u
 //% include oracle/backward_pairs
 
 // Whether any of these queries attends to any of these keys: neither end of what a query attends to falls from one to the next.
-__device__ __forceinline__ bool attend(const Arguments& args, i32 first_query, i32 queries, i32 first_key, i32 keys) {
-  return attended_keys(args, first_query).begin < first_key + keys && attended_keys(args, first_query + queries - 1).end > first_key;
+__device__ __forceinline__ bool attend(const Arguments& args, const SequenceRows& rows, i32 first_query, i32 queries, i32 first_key, i32 keys) {
+  return attended_keys(args, rows, first_query).begin < first_key + keys && attended_keys(args, rows, first_query + queries - 1).end > first_key;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
@@ -32,11 +32,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 keys = args.seq_kv - first_key < kTile ? args.seq_kv - first_key : kTile;
   const i32 head_kv = batch_head % heads_kv;
   const i64 batch = batch_head / heads_kv, first_index = static_cast<i64>(batch_head) * args.seq_kv + first_key;
+  const SequenceRows rows(args, batch);
+  const i32 existing = rows.keys - first_key < kTile ? rows.keys - first_key : kTile;  // none or fewer, where the sequence ends before
   const u32 shared = shared_base();
   load_rows(shared + kKeyOffset, args.k, batch * args.k_stride_batch + head_kv * args.k_stride_head + first_key * args.k_stride_row,
-            args.k_stride_row, keys);
+            args.k_stride_row, existing);
   load_rows(shared + kValueOffset, args.v, batch * args.v_stride_batch + head_kv * args.v_stride_head + first_key * args.v_stride_row,
-            args.v_stride_row, keys);
+            args.v_stride_row, existing);
 
   const Column mine;
   double dk[kRowsOfThread] = {}, dk_weight[kRowsOfThread] = {}, dv[kRowsOfThread] = {}, dv_weight[kRowsOfThread] = {};
@@ -46,9 +48,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   for (i32 member = 0; member < args.group_size; ++member) {
     const i32 head = head_kv * args.group_size + member;
-    for (i32 first = 0; first < args.seq_q; first += kTile) {
-      const i32 count = args.seq_q - first < kTile ? args.seq_q - first : kTile;
-      if (!attend(args, first, count, first_key, keys)) continue;
+    for (i32 first = 0; first < rows.queries; first += kTile) {
+      const i32 count = rows.queries - first < kTile ? rows.queries - first : kTile;
+      if (!attend(args, rows, first, count, first_key, existing)) continue;
       load_rows(shared + kQueryOffset, args.q, batch * args.q_stride_batch + head * args.q_stride_head + first * args.q_stride_row,
                 args.q_stride_row, count);
       load_rows(shared + kGradientOffset, args.d_o, batch * args.d_o_stride_batch + head * args.d_o_stride_head + first * args.d_o_stride_row,
@@ -56,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       bar_sync();
       if (query < kTile) {
         double values[kPairValues] = {};
-        if (query < count && key < keys && attended_keys(args, first + query).has(first_key + key)) {
+        if (query < count && key < existing && attended_keys(args, rows, first + query).has(first_key + key)) {
           const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + first + query);
           const Pair pair(args, shared, query, key, row);
           values[0] = pair.ds;

@@ -27,12 +27,15 @@ constexpr i32 kPairValues = 4;  // ds, w, p, p s
 
 struct QueryTile {
   i64 batch, first_index;  // first_index: of the tile's first row, all heads' rows counted
-  i32 head, first, count;
+  i32 head, first, count;  // count: of rows that are stored
+  SequenceRows rows;
+  i32 existing;  // rows that are the sequence's, none or fewer
 
-  __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
+  __device__ __forceinline__ explicit QueryTile(const Arguments& args) : rows(args, block_index() / args.query_tiles / args.heads_q) {
     const i32 batch_head = block_index() / args.query_tiles;
     first = block_index() % args.query_tiles * kTile;
     count = args.seq_q - first < kTile ? args.seq_q - first : kTile;
+    existing = rows.queries - first < kTile ? rows.queries - first : kTile;
     head = batch_head % args.heads_q;
     batch = batch_head / args.heads_q;
     first_index = static_cast<i64>(batch_head) * args.seq_q + first;
@@ -40,7 +43,7 @@ struct QueryTile {
 };
 
 // By the thread of a row.
-__device__ __forceinline__ void store_delta(const Arguments& args, u32 shared, i64 row, i32 i) {
+__device__ __forceinline__ void store_delta(const Arguments& args, u32 shared, i64 row, i32 i, bool exists) {
   double delta = 0, error = 0;
   for (i32 d = 0; d < kHeadDim; ++d) {
     const double d_o = at(shared + kGradientOffset, i, d), o = ld_global_f64(args.o_fp64 + row * kHeadDim + d);
@@ -48,7 +51,7 @@ __device__ __forceinline__ void store_delta(const Arguments& args, u32 shared, i
     const double weight = ld_global_f64(args.weight_fp64 + row * kHeadDim + d);
     error += absolute(d_o) * (2 * weight + absolute(o) + args.smallest_step / args.unit_roundoff);
   }
-  if (args.d_lse != nullptr) delta -= static_cast<double>(ld_global_f32(args.d_lse + row));
+  if (exists && args.d_lse != nullptr) delta -= static_cast<double>(ld_global_f32(args.d_lse + row));
   st_global_f64(args.row_statistics + RowStatistics::kStored * row, delta);
   st_global_f64(args.row_statistics + RowStatistics::kStored * row + 1, error);
 }
@@ -58,30 +61,31 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 head_kv = tile.head / args.group_size, thread = thread_index();
   const u32 shared = shared_base();
   load_rows(shared + kQueryOffset, args.q, tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + tile.first * args.q_stride_row,
-            args.q_stride_row, tile.count);
+            args.q_stride_row, tile.existing);
   load_rows(shared + kGradientOffset, args.d_o,
             tile.batch * args.d_o_stride_batch + tile.head * args.d_o_stride_head + tile.first * args.d_o_stride_row, args.d_o_stride_row,
-            tile.count);
+            tile.existing);
   bar_sync();
-  if (thread < tile.count) store_delta(args, shared, tile.first_index + thread, thread);
+  if (thread < tile.count) store_delta(args, shared, tile.first_index + thread, thread, thread < tile.existing);
   bar_sync();
 
   const Column mine;
   double value[kRowsOfThread] = {}, weight[kRowsOfThread] = {}, mean[kRowsOfThread] = {}, squares[kRowsOfThread] = {};
   // This thread's pair: a row of the tile, and in each block one key.
   const i32 query = thread / kTile, key = thread % kTile;
-  const bool has_row = query < tile.count;
+  const bool has_row = query < tile.existing;
   const i64 row = tile.first_index + query;
   const RowStatistics statistics =
       has_row ? RowStatistics{ld_global_f64(args.lse_fp64 + row), ld_global_f64(args.row_statistics + RowStatistics::kStored * row),
                               ld_global_f64(args.row_statistics + RowStatistics::kStored * row + 1), 0}
               : RowStatistics{};
-  const AttendedKeys row_keys = has_row ? attended_keys(args, tile.first + query) : AttendedKeys{0, 0};
-  const i32 begin = attended_keys(args, tile.first).begin, end = attended_keys(args, tile.first + tile.count - 1).end;
+  const AttendedKeys row_keys = has_row ? attended_keys(args, tile.rows, tile.first + query) : AttendedKeys{0, 0};
+  const i32 begin = attended_keys(args, tile.rows, tile.first).begin;
+  const i32 end = tile.existing > 0 ? attended_keys(args, tile.rows, tile.first + tile.existing - 1).end : begin;
   double lost_squares = 0;  // g² |k|² of the keys that the row attends to and this thread had
 
   for (i32 first = begin / kTile * kTile; first < end; first += kTile) {
-    const i32 count = args.seq_kv - first < kTile ? args.seq_kv - first : kTile;
+    const i32 count = tile.rows.keys - first < kTile ? tile.rows.keys - first : kTile;
     load_rows(shared + kKeyOffset, args.k, tile.batch * args.k_stride_batch + head_kv * args.k_stride_head + first * args.k_stride_row,
               args.k_stride_row, count);
     load_rows(shared + kValueOffset, args.v, tile.batch * args.v_stride_batch + head_kv * args.v_stride_head + first * args.v_stride_row,

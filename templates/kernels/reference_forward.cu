@@ -4,8 +4,8 @@
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
 //   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of ${dtype}
 //
-// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key has
-// o = 0, weight = 0, LSE = -inf.
+// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
+// that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
 //% if sink
 //
 // The head's sink is one more score s_j, whose v_j is 0.
@@ -145,7 +145,8 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
   const i32 head_kv = query.head / args.group_size;
-  const AttendedKeys keys = attended_keys(args, query.row);
+  const SequenceRows rows(args, query.batch);
+  const AttendedKeys keys = query.row < rows.queries ? attended_keys(args, rows, query.row) : AttendedKeys{0, 0};
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
   const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;

@@ -13,7 +13,7 @@ struct DqAccumulation {
 
   // head is the query head, counted through all batch entries.
   __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), sequence(sequence), product(args, head, warp, shared), tile(tile), tickets(args.dq_tickets + head * (padded_rows<kBlockQ>(args.seq_q) / kBlockQ)) {}
+      : args(args), sequence(sequence), product(args, head, warp, shared), tile(tile), tickets(args.dq_tickets + head * (padded_rows<kBlockQ>(stored_queries(args)) / kBlockQ)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 ticket_of(i32 block) const {

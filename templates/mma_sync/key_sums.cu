@@ -14,7 +14,7 @@ __device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, 
 }
 
 __device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
-  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(args.seq_kv), tile.first_key + part.row, part.first_chunk);
+  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(stored_keys(args)), tile.first_key + part.row, part.first_chunk);
   add_key_sums(args.d_k_sums + place, part, acc.dk);
   add_key_sums(args.d_v_sums + place, part, acc.dv);
 }

@@ -9,7 +9,7 @@ struct QueryProduct {
     // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(args.seq_q), first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {

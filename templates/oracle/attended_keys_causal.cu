@@ -1,3 +1,3 @@
-__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
-  return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
+__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, const SequenceRows& rows, i32 query) {
+  return {0, clamp_to_keys(rows, query + rows.moved + args.mask_offset + 1)};
 }

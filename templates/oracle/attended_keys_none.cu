@@ -1,1 +1,1 @@
-__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 /*query*/) { return {0, args.seq_kv}; }
+__device__ __forceinline__ AttendedKeys attended_keys(const Arguments&, const SequenceRows& rows, i32 /*query*/) { return {0, rows.keys}; }

@@ -15,10 +15,10 @@ struct RowsOfWarpgroup {
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
 //% if masked_begin
     blocks.begin = KeyBlocks::begin_of(args, sequence, QueryTile::position_of(tile.first_row + first));
-    blocks.unmasked_begin = KeyBlocks::unmasked_begin_of(args, sequence, QueryTile::position_of(tile.first_row + last));
+    blocks.unmasked_begin = KeyBlocks::unmasked_begin_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
 //% end
-    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
 //% if split
     keep_blocks(blocks, tile.blocks.begin, tile.blocks.end);
 //% end

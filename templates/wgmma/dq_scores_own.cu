@@ -7,7 +7,7 @@ struct DqScores {
   __device__ __forceinline__ i32 part(i32 product) const { return product; }
 
   __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile, i32 head_kv, u32 shared) const {
-    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
+    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
   }
   __device__ __forceinline__ void expect(const Barriers&, PipelineSlot<kDsStages>) const {}
   __device__ __forceinline__ void issue(DqFragments& dq, const Barriers&, PipelineSlot<kDsStages> ds, i32 rows, i32 part, u32 shared) const {

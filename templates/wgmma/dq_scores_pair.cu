@@ -12,15 +12,14 @@ struct DqScores {
 
   // K of the own tile, and the columns that count of the other one's.
   __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile, i32 head_kv, u32 shared) const {
-    const MapPlace own = place_of_keys(tile.sequence, tile.tile), peer = place_of_keys(tile.sequence, tile.tile ^ 1);
+    const MapPlace own = place_of_keys(args, tile.sequence, tile.tile), peer = place_of_keys(args, tile.sequence, tile.tile ^ 1);
     mbarrier_arrive_expect_tx(barriers.k_full(), (kPanels + kPeerPanels) * kKvPanelStride);
 #pragma unroll
     for (i32 panel = 0; panel < kPanels; ++panel)
-      cp_async_bulk_tensor_4d_load(shared + kKOffset + panel * kKvPanelStride, args.k_map, barriers.k_full(), panel * kPanelColumns, head_kv, own.row, own.batch);
+      load_box(shared + kKOffset + panel * kKvPanelStride, args.k_map, barriers.k_full(), panel * kPanelColumns, head_kv, own);
 #pragma unroll
     for (i32 panel = 0; panel < kPeerPanels; ++panel)
-      cp_async_bulk_tensor_4d_load(shared + kPeerKOffset + panel * kKvPanelStride, args.k_map, barriers.k_full(), (rank * kPeerPanels + panel) * kPanelColumns, head_kv,
-                                   peer.row, peer.batch);
+      load_box(shared + kPeerKOffset + panel * kKvPanelStride, args.k_map, barriers.k_full(), (rank * kPeerPanels + panel) * kPanelColumns, head_kv, peer);
   }
   // To be called once for each block, before the other CTA's dS is waited for.
   __device__ __forceinline__ void expect(const Barriers& barriers, PipelineSlot<kDsStages> ds) const {

@@ -72,7 +72,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
       if (queries.of_do)
-        load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
+        load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
       else
         scores.load_keys(args, barriers, tile, head_kv, shared);
     }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(query_count(args, tile.sequence)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
+    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
 //% if persistent

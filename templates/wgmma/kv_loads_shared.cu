@@ -17,9 +17,9 @@ struct KvLoads {
     mbarrier_wait_parity(meeting, meetings / 2 & 1);
     ++meetings;
     mbarrier_arrive_expect_tx(full, kKvTileBytes);
+    place.row += static_cast<i32>(rank) * kRows;
 #pragma unroll
     for (i32 panel = 0; panel < kPanels; ++panel)
-      cp_async_bulk_tensor_4d_load_multicast(to + panel * kKvPanelStride + rank * kRows * kPanelBytes, map, full, kAllCtas, panel * kPanelColumns,
-                                             head, place.row + static_cast<i32>(rank) * kRows, place.batch);
+      load_box_multicast(to + panel * kKvPanelStride + rank * kRows * kPanelBytes, map, full, kAllCtas, panel * kPanelColumns, head, place);
   }
 };

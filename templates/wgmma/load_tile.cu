@@ -4,5 +4,5 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
+    load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }

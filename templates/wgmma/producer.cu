@@ -7,12 +7,12 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(tile.sequence, block));
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(tile.sequence, block));
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
     v.advance();
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
-                              place_of_queries(tile.sequence, QueryTile::position_of(tile.first_row)));
+                              place_of_queries(args, tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
 //% if ascending_keys
     for (; block < tile.blocks.end - 1; ++block) {

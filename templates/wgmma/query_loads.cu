@@ -5,10 +5,10 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
   const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-  const MapPlace place = place_of_queries(sequence, block * kBlockQ);
+  const MapPlace place = place_of_queries(args, sequence, block * kBlockQ);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+    load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
   const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }

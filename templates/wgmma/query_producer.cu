@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
       mbarrier_wait_parity(queries.of_do ? barriers.v_empty() : barriers.k_empty(), slot.parity() ^ 1);
 //% end
       load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map, queries.of_do ? barriers.v_full() : barriers.k_full(),
-                                head_kv, place_of_keys(tile.sequence, tile.tile));
+                                head_kv, place_of_keys(args, tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
     queries.begin(walk);

@@ -111,7 +111,7 @@ struct SoftmaxWarpgroup {
     bar_warp_sync();
     const KeyTile tile(args, next);
     if (lane_index() == 0)
-      load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+      load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), TileHeads::of_keys(args, tile.head), place_of_keys(args, tile.sequence, tile.tile));
   }
 //% end
 //% if !split

@@ -4,7 +4,7 @@ __device__ __forceinline__ PipelineSlot<kCount> slot_of(u32 buffer) {
   return {static_cast<i32>(buffer % kCount), buffer / kCount % 2};
 }
 
-__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
+__device__ __forceinline__ i32 block_count(const Arguments& args) { return (stored_queries(args) + kBlockQ - 1) / kBlockQ; }
 
 constexpr i32 kMostStages = kStages > kDoStages ? kStages : kDoStages;  // blocks that are copied ahead
 
@@ -34,7 +34,7 @@ struct TileLoads {
     const KeyTile tile(args, KeyTilesOfCta::first(args));
     if (lane_index() == 0) {
       const i32 head_kv = TileHeads::of_keys(args, tile.head);
-      const MapPlace place = place_of_keys(tile.sequence, tile.tile);
+      const MapPlace place = place_of_keys(args, tile.sequence, tile.tile);
       load_tile<kKvPanelStride>(shared + (of_do ? kVOffset : kKOffset), of_do ? args.v_map : args.k_map, of_do ? barriers.v_full() : barriers.k_full(), head_kv, place);
     }
     griddepcontrol_wait();  // the statistics are another kernel's
@@ -82,7 +82,7 @@ struct TileLoads {
     bar_warp_sync();
     const KeyTile tile(args, index);
     if (lane_index() == 0)
-      load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+      load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), TileHeads::of_keys(args, tile.head), place_of_keys(args, tile.sequence, tile.tile));
   }
 
  private:
@@ -118,12 +118,12 @@ struct TileLoads {
 //% if ends_early
     if (++block < end) return;
 //% else
-    if (++block < block_count(args, sequence)) return;
+    if (++block < block_count(args)) return;
 //% end
     block = begin;
     ++walked;
   }
   __device__ __forceinline__ void copy(const Arguments& args, const Barriers& barriers, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args, sequence));
+    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args));
   }
 };

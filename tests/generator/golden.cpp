@@ -52,6 +52,9 @@ constexpr Golden kGoldens[] = {
     {"forward_bf16_d64_sink", "sq4096 d64 causal sink", "sm80 q128 kv64 w4 st2", "a100"},
     {"forward_sm90_bf16_d128_sink", "sq4096 d128 window=127,0 sink softcap30",
      "sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent", "h200"},
+    {"forward_bf16_d64_used", "b4 hq4 hkv2 sq512 d64 causal used", "sm80 q64 kv64 w4 st2", "a100"},
+    {"forward_sm90_bf16_d128_used", "b4 hq4 sq4096 d128 causal used sink softcap30",
+     "sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent", "h200"},
     {"forward_combine_bf16_d128_sink", "hq32 hkv4 sq1 skv8192 d128 sink",
      "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200", 1},
     {"forward_bf16_d64_invariant", "sq4096 d64 causal invariant", "sm80 q64 kv64 w4 st2", "a100"},
@@ -103,6 +106,8 @@ constexpr Golden kGoldens[] = {
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
     {"backward_sm90_bf16_d256_softcap", "backward sq4096 d256 softcap30",
      "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first", "h200", 1},
+    {"backward_sm90_bf16_d128_used", "backward b4 hq4 sq4096 d128 causal used sink softcap30",
+     "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
     {"backward_sinks_bf16_d64", "backward sq4096 d64 causal sink", "sm80 q64 kv64 w4 st2", "a100", 3},
     {"backward_sinks_bf16_d128_columns", "backward sq4096 d128 sink", "sm90 q64 kv128 st3 overlap=within dq=atomic",
      "h200", 3},
@@ -113,6 +118,7 @@ constexpr Golden kGoldens[] = {
     {"ladder_fa1_bf16_d128_causal", "sq1000 d128 causal", nullptr, "h200", 0, "fa1"},
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
     {"reference_fp16_d40_softcap", "fp16 sq100 d40 causal softcap30", nullptr, "a100"},
+    {"reference_fp16_d40_used", "fp16 b2 sq100 d40 causal used-top-left", nullptr, "a100"},
     {"reference_fp16_d40_sink", "fp16 sq100 d40 causal sink", nullptr, "a100"},
 };
 

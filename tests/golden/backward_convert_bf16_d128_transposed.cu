@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 0d335240762acfbd
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 21acabba862a0b6b
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a whole chunk of a row.
 
-namespace attune_dadb4f090af3a221 {
+namespace attune_47fb148d67defc65 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -95,7 +95,9 @@ struct Sequence {
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
-__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
@@ -150,8 +152,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
   char* d_q = static_cast<char*>(args.d_q) +
               kElementBytes * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
                    head * args.d_q_stride_head);
-  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, query_count(args, sequence));
+  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, stored_queries(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_dadb4f090af3a221
+}  // namespace attune_47fb148d67defc65

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 39b1d8e3b175ae69
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 3449c10ed2daa463
 //
 // Converts the fp32 sums of one tile of keys of one head to gradients:
 //
@@ -7,7 +7,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_2ee3d662cacc554a {
+namespace attune_0afa6c38d87c5c63 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -120,7 +120,9 @@ struct Sequence {
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
-__device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
@@ -176,12 +178,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert_k
   char* d_k = static_cast<char*>(args.d_k) +
               kElementBytes * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                    head * args.d_k_stride_head);
-  convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile, key_count(args, sequence));
+  convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile, stored_keys(args));
   char* d_v = static_cast<char*>(args.d_v) +
               kElementBytes * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                    head * args.d_v_stride_head);
-  convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, key_count(args, sequence));
+  convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, stored_keys(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2ee3d662cacc554a
+}  // namespace attune_0afa6c38d87c5c63

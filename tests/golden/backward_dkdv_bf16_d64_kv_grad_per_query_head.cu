@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source f7cbf763a5cbccb6
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source cd7f52bd0554cc1d
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_074249ed54a9ff68 {
+namespace attune_dc1e0647c54837e6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -342,15 +342,21 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
-// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
 // query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  const i64 first = key - last_offset(args, sequence);
   return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 
@@ -372,7 +378,8 @@ struct QueryBlocks {
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
     all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
-    end = all;
+    const i32 existing = all;
+    end = existing;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
     begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
@@ -690,12 +697,17 @@ struct KeyTile {
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
+  // Rows of dK and dV that belong to the tile.
+  __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }
 };
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
+
+// Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is not 0, or NaN.
+constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
 
 // query, in what follows, is the warp's first one in the block.
 // Turns Sᵀ into Pᵀ.
@@ -785,7 +797,7 @@ __device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, 
 }
 
 __device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
-  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(args.seq_kv), tile.first_key + part.row, part.first_chunk);
+  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(stored_keys(args)), tile.first_key + part.row, part.first_chunk);
   add_key_sums(args.d_k_sums + place, part, acc.dk);
   add_key_sums(args.d_v_sums + place, part, acc.dv);
 }
@@ -814,8 +826,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
-    const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+    const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
     const char* q =
@@ -840,4 +851,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_074249ed54a9ff68
+}  // namespace attune_dc1e0647c54837e6

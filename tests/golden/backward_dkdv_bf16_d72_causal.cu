@@ -1,4 +1,4 @@
-// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source 93a1f7d50956d6b6
+// attune backward bf16 d72 causal sm80 q64 kv64 w4 st2 · source fe5b7d8a45f4f5d0
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -20,7 +20,7 @@
 //    55296  LSE and delta  [2][64][2], fp32
 //    56320  end
 
-namespace attune_0901dc6095844e4a {
+namespace attune_773b19c1f49ab244 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -309,15 +309,18 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
-// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
 // query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  const i64 first = key - last_offset(args, sequence);
   return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 
@@ -339,7 +342,8 @@ struct QueryBlocks {
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
     all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
-    end = all;
+    const i32 existing = all;
+    end = existing;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
     begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
@@ -627,12 +631,17 @@ struct KeyTile {
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
+  // Rows of dK and dV that belong to the tile.
+  __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }
 };
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
+
+// Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is not 0, or NaN.
+constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
 
 // query, in what follows, is the warp's first one in the block.
 // Turns Sᵀ into Pᵀ.
@@ -716,8 +725,8 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
   const i64 dk_row_bytes = kElementBytes * args.d_k_stride_row, dv_row_bytes = kElementBytes * args.d_v_stride_row;
   char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row), tile.head * args.d_k_stride_head, 0));
   char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row), tile.head * args.d_v_stride_head, 0));
-  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.keys, worker);
-  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.keys, worker);
+  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.rows(args), worker);
+  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.rows(args), worker);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
@@ -732,8 +741,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   for (i32 member = 0; member < TileHeads::walked(args); ++member) {
     // What belongs to the tile is computed again for each head, since registers are short in the steps.
     const KeyTile tile(args, opaque_i32(index));
-    // Keys beyond the last would have a P that is not 0, or NaN: their dS must not reach dQ.
-    const QueryBlocks<DqAccumulation::kAdded> blocks(args, tile.sequence, tile.first_key, tile.keys);
+    const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
     const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
     const char* q =
@@ -758,4 +766,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0901dc6095844e4a
+}  // namespace attune_773b19c1f49ab244

@@ -1,13 +1,13 @@
-// attune backward bf16 d64 causal sink sm80 q64 kv64 w4 st2 · source c8bebe531f74a814
+// attune backward bf16 d64 causal sink sm80 q64 kv64 w4 st2 · source 7dfa803d83179b3e
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
 //   dsink = -Σ exp(sink - LSE)·delta     over all queries of the head, in all batch entries
 //
-// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that sees nothing,
-// not even a sink, has LSE = -inf and no part in the sum.
+// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
+// the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
-namespace attune_ab14d715450c8ff8 {
+namespace attune_5adc352642538c87 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -17,7 +17,6 @@ using i64 = long long;
 constexpr u32 kWarpSize = 32;
 constexpr u32 kAllLanes = 0xffffffffu;
 
-__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
 __device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
 __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
@@ -97,29 +96,14 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = 48;
 
-constexpr i32 kRows = 64, kThreads = 512, kWarps = kThreads / kWarpSize;
+constexpr i32 kRows = 64, kThreads = 1024, kWarps = kThreads / kWarpSize;
 constexpr i32 kAtOnce = 8;  // queries of a thread whose loads are under way together
 constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
-static_assert(kWarps <= kWarpSize && kWarps * kFloat == 64);
+static_assert(kWarps <= kWarpSize && kWarps * kFloat == 128);
 
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
-struct Sequence {
-  i32 batch;
-
-  Sequence() = default;
-  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
-
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
-};
-__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
-
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
-__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
-  return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
-}
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 // Delta of query r of a block of kRows, behind its LSE.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) { return ld_weak_global_f32(statistics_of_block + 2 * r + 1); }
 
@@ -135,26 +119,32 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
   const i32 head = static_cast<i32>(block_index());
   const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
+  // Queries of all batch entries, one after the other: as many loads as possible are under way together.
+  const u32 stored = static_cast<u32>(stored_queries(args)), batch_step = kThreads / stored, query_step = kThreads % stored;
+  u32 batch = thread_index() / stored, query = thread_index() % stored;
   float sum = 0;
-  for (i32 batch = 0; batch < args.batch; ++batch) {
-    const Sequence sequence(args, batch);
-    const u32 queries = static_cast<u32>(query_count(args, sequence));  // steps beyond the longest leave no i32
-    const float* const lse = args.lse + packed_query_row(args, sequence, head, 0);
-    const float* const statistics = args.statistics + 2 * kRows * ((static_cast<i64>(batch) * args.heads_q + head) * args.query_tiles);
-    for (u32 first = thread_index(); first < queries; first += kAtOnce * kThreads) {
-      float lse_of_query[kAtOnce], delta[kAtOnce];
+  while (batch < static_cast<u32>(args.batch)) {
+    float lse[kAtOnce], delta[kAtOnce];
 #pragma unroll
-      for (i32 i = 0; i < kAtOnce; ++i) {
-        const u32 query = first + i * kThreads;
-        lse_of_query[i] = query < queries ? ld_global_f32(lse + query) : negative_infinity();
-        delta[i] = query < queries ? delta_of(statistics + 2 * kRows * static_cast<i64>(query / kRows), static_cast<i32>(query % kRows)) : 0.0f;
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      lse[i] = delta[i] = 0;
+      if (batch < static_cast<u32>(args.batch)) {
+        const i64 head_of_all = static_cast<i64>(batch) * args.heads_q + head;
+        lse[i] = ld_global_f32(args.lse + head_of_all * stored + query);
+        delta[i] = delta_of(args.statistics + 2 * kRows * (head_of_all * args.query_tiles + query / kRows), static_cast<i32>(query % kRows));
       }
+      query += query_step;
+      batch += batch_step;
+      if (query >= stored) {
+        query -= stored;
+        ++batch;
+      }
+    }
 #pragma unroll
-      for (i32 i = 0; i < kAtOnce; ++i) {
-        // LSE is the sink itself where that is all: the difference is exact.
-        const float p = lse_of_query[i] != negative_infinity() ? ex2_approx_ftz_f32((sink - lse_of_query[i]) * kLog2E) : 0.0f;
-        sum = fma_rn_f32(-p, delta[i], sum);
-      }
+    for (i32 i = 0; i < kAtOnce; ++i) {
+      // LSE is the sink itself where that is all: the difference is exact.
+      const float p = delta[i] != 0 ? ex2_approx_ftz_f32((sink - lse[i]) * kLog2E) : 0.0f;
+      sum = fma_rn_f32(-p, delta[i], sum);
     }
   }
   sum = warp_sum(sum);
@@ -166,4 +156,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ab14d715450c8ff8
+}  // namespace attune_5adc352642538c87

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source bc0dfe1bf2d5130e
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source aa19625a16a61ec8
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   230656  barriers
 //   230768  end
 
-namespace attune_05417a776ee2c3d4 {
+namespace attune_673022a7c49b809f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -623,7 +623,8 @@ struct QueryBlocks {
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
     all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
-    end = all;
+    const i32 existing = all;
+    end = existing;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
     begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kWarpgroupKeys ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
@@ -641,8 +642,13 @@ struct ScoreFunction {
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+
+// Copies a box of a tile: the columns of a panel.
+__device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
+  cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
+}
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
@@ -696,6 +702,8 @@ struct KeyTile {
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
+  // Rows of dK and dV that belong to the tile.
+  __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }
 };
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
@@ -759,7 +767,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
+    load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
 // Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
@@ -768,10 +776,10 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
   const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-  const MapPlace place = place_of_queries(sequence, block * kBlockQ);
+  const MapPlace place = place_of_queries(args, sequence, block * kBlockQ);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+    load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
   const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
@@ -863,7 +871,7 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
       load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map, queries.of_do ? barriers.v_full() : barriers.k_full(),
-                                head_kv, place_of_keys(tile.sequence, tile.tile));
+                                head_kv, place_of_keys(args, tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
     queries.begin(walk);
@@ -966,12 +974,12 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
   char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
   char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
 }
 // The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
 struct LiveBlocks {
@@ -1308,4 +1316,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_05417a776ee2c3d4
+}  // namespace attune_673022a7c49b809f

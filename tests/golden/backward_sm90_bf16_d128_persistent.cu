@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source 80d2fac74ae5ab56
+// attune backward bf16 d128 causal sm90 q64 kv128 st3 order=l2-sections ordered overlap=within scheduler=dynamic-persistent dq=atomic early8 · source a1494881107c8a61
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   198152  barriers
 //   198344  end
 
-namespace attune_16b131bcbbe8279d {
+namespace attune_2dffdc473ef19ce8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -518,15 +518,21 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
-// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
 // query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
 __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
-  const i64 first = static_cast<i64>(key) - args.mask_offset;
+  const i64 first = key - last_offset(args, sequence);
   return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
 // The queries that do not attend to a key, by their distance from a query. Nobody attends to a key that does not exist.
@@ -548,7 +554,8 @@ struct QueryBlocks {
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
     all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
-    end = all;
+    const i32 existing = all;
+    end = existing;
     const i32 first = first_query(args, sequence, first_key), first_of_last = first_query(args, sequence, last_key);
     begin = first < query_count(args, sequence) ? first / kBlockQ : end;
     unmasked_begin = kMaskRagged && keys < kWarpgroupKeys ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
@@ -566,8 +573,13 @@ struct ScoreFunction {
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+
+// Copies a box of a tile: the columns of a panel.
+__device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
+  cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
+}
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
@@ -617,6 +629,8 @@ struct KeyTile {
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
+  // Rows of dK and dV that belong to the tile.
+  __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }
 };
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
@@ -731,7 +745,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
+    load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
 // Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
@@ -740,10 +754,10 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
   const TensorMap& map = of_do ? args.d_o_map : args.q_map;
-  const MapPlace place = place_of_queries(sequence, block * kBlockQ);
+  const MapPlace place = place_of_queries(args, sequence, block * kBlockQ);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place.row, place.batch);
+    load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
   const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
@@ -753,7 +767,7 @@ __device__ __forceinline__ PipelineSlot<kCount> slot_of(u32 buffer) {
   return {static_cast<i32>(buffer % kCount), buffer / kCount % 2};
 }
 
-__device__ __forceinline__ i32 block_count(const Arguments& args, const Sequence& sequence) { return (query_count(args, sequence) + kBlockQ - 1) / kBlockQ; }
+__device__ __forceinline__ i32 block_count(const Arguments& args) { return (stored_queries(args) + kBlockQ - 1) / kBlockQ; }
 
 constexpr i32 kMostStages = kStages > kDoStages ? kStages : kDoStages;  // blocks that are copied ahead
 
@@ -778,7 +792,7 @@ struct TileLoads {
     const KeyTile tile(args, KeyTilesOfCta::first(args));
     if (lane_index() == 0) {
       const i32 head_kv = TileHeads::of_keys(args, tile.head);
-      const MapPlace place = place_of_keys(tile.sequence, tile.tile);
+      const MapPlace place = place_of_keys(args, tile.sequence, tile.tile);
       load_tile<kKvPanelStride>(shared + (of_do ? kVOffset : kKOffset), of_do ? args.v_map : args.k_map, of_do ? barriers.v_full() : barriers.k_full(), head_kv, place);
     }
     griddepcontrol_wait();  // the statistics are another kernel's
@@ -815,7 +829,7 @@ struct TileLoads {
     bar_warp_sync();
     const KeyTile tile(args, index);
     if (lane_index() == 0)
-      load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+      load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), TileHeads::of_keys(args, tile.head), place_of_keys(args, tile.sequence, tile.tile));
   }
 
  private:
@@ -841,12 +855,12 @@ struct TileLoads {
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (++place == 2 * stages()) place = 0;
     ++filled;
-    if (++block < block_count(args, sequence)) return;
+    if (++block < block_count(args)) return;
     block = begin;
     ++walked;
   }
   __device__ __forceinline__ void copy(const Arguments& args, const Barriers& barriers, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args, sequence));
+    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args));
   }
 };
 // Tiles of keys add to the sums of dQ in no fixed order.
@@ -889,7 +903,7 @@ struct DqScores {
   __device__ __forceinline__ i32 part(i32 product) const { return product; }
 
   __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile, i32 head_kv, u32 shared) const {
-    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(tile.sequence, tile.tile));
+    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
   }
   __device__ __forceinline__ void expect(const Barriers&, PipelineSlot<kDsStages>) const {}
   __device__ __forceinline__ void issue(DqFragments& dq, const Barriers&, PipelineSlot<kDsStages> ds, i32 rows, i32 part, u32 shared) const {
@@ -946,7 +960,7 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(query_count(args, tile.sequence)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
+    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
       const PipelineSlot<kDsStages> ds = slot_of<kDsStages>(worked);
@@ -1109,12 +1123,12 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
   char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
   char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.keys, dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
 }
 // The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
 struct LiveBlocks {
@@ -1209,7 +1223,7 @@ struct SoftmaxWarpgroup {
     bar_warp_sync();
     const KeyTile tile(args, next);
     if (lane_index() == 0)
-      load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), TileHeads::of_keys(args, tile.head), place_of_keys(tile.sequence, tile.tile));
+      load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), TileHeads::of_keys(args, tile.head), place_of_keys(args, tile.sequence, tile.tile));
   }
   // When the last scores of a tile and their gradients have landed.
   __device__ __forceinline__ void leave_operands() const {
@@ -1422,4 +1436,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_16b131bcbbe8279d
+}  // namespace attune_2dffdc473ef19ce8

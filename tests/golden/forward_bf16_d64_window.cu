@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source bf744ea7451909f8
+// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 387c2712697cde3a
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_6b1bd62196380def {
+namespace attune_7ecbbe421e867c9e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -298,21 +298,27 @@ struct Sequence {
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
-__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 
 // The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
-// A query attends to the keys with first_offset <= key - query <= mask_offset, a band of diagonals. Neither the first nor the last key of a query
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence&) { return args.first_offset; }
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
+// A query attends to the keys with first_offset <= key - query <= last_offset, a band of diagonals. Neither the first nor the last key of a query
 // falls from one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 first_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 first = static_cast<i64>(query) + args.first_offset;  // may leave 32 bits
+  const i64 first = query + first_offset(args, sequence);  // may leave 32 bits
   return static_cast<i32>(first < 0 ? 0 : first < key_count(args, sequence) ? first : key_count(args, sequence));
 }
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;
+  const i64 diagonal = query + last_offset(args, sequence);
   const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
@@ -337,21 +343,21 @@ struct KeyBlocks {
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
     begin = begin_of(args, sequence, top_query);
-    unmasked_begin = unmasked_begin_of(args, sequence, bottom_query);
-    unmasked_end = unmasked_end_of(args, sequence, top_query);
-    end = end_of(args, sequence, bottom_query);
+    unmasked_begin = unmasked_begin_of(args, sequence, top_query, bottom_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
+    end = end_of(args, sequence, top_query, bottom_query);
   }
 
   __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
     return first_key(args, sequence, top_query) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
     return (first_key(args, sequence, bottom_query) + kBlockKv - 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
@@ -392,8 +398,8 @@ struct QueryTile {
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
-  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -789,4 +795,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6b1bd62196380def
+}  // namespace attune_7ecbbe421e867c9e

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 43bfa677900e367f
+// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 0f4784fd9311c075
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_d0cc366d0f63d5d6 {
+namespace attune_b44d1dfe58fc0ff4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -385,17 +385,22 @@ struct Sequence {
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
-__device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 
 // The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
-// A query attends to the keys with key <= query + mask_offset. Neither the first nor the last key of a query falls from one query to the next. A
+
+// The diagonals of the mask.
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
 // query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
-  const i64 diagonal = static_cast<i64>(query) + args.mask_offset;  // may leave 32 bits
+  const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
   return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
 }
@@ -417,14 +422,14 @@ struct KeyBlocks {
 
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
-    unmasked_end = unmasked_end_of(args, sequence, top_query);
-    end = end_of(args, sequence, bottom_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
+    end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
@@ -440,8 +445,13 @@ struct ScoreFunction {
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+
+// Copies a box of a tile: the columns of a panel.
+__device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
+  cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
+}
 
 // Named barriers, one for each consumer warpgroup, from these on.
 constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
@@ -474,8 +484,8 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
-  // The rows of all tiles of a head, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return query_count(args, sequence); }
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -549,7 +559,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   mbarrier_arrive_expect_tx(full, kPanels * kPanelStride);
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
-    cp_async_bulk_tensor_4d_load(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place.row, place.batch);
+    load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
 // Each CTA loads the tiles of K and V that it needs.
 struct KvLoads {
@@ -569,12 +579,12 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(tile.sequence, block));
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(tile.sequence, block));
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
     v.advance();
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
@@ -584,7 +594,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);
     tiles.publish(number, barriers, q);
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
-                              place_of_queries(tile.sequence, QueryTile::position_of(tile.first_row)));
+                              place_of_queries(args, tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
     for (; block > tile.blocks.begin; --block) {
       load_k(tile, block - 1);
@@ -807,8 +817,8 @@ struct RowsOfWarpgroup {
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
-    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first));
+    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
     unused_blocks = tile.blocks.end - blocks.end;
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
@@ -1159,4 +1169,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d0cc366d0f63d5d6
+}  // namespace attune_b44d1dfe58fc0ff4

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal softcap · source d84fc58ec0132c7b
+// attune reference forward fp16 d40 causal softcap · source c3d769b366af1ef3
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -6,12 +6,12 @@
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
 //   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of f16
 //
-// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key has
-// o = 0, weight = 0, LSE = -inf.
+// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
+// that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_f1eb4c46f65978eb {
+namespace attune_f0b6beb528d383f9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -111,18 +111,26 @@ struct QueryRow {
   }
 };
 
+// The rows of a batch entry that count, and how far the mask's diagonals have moved.
+struct SequenceRows {
+  i32 queries, keys;
+  i64 moved = 0;
+
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 /*batch*/) : queries(args.seq_q), keys(args.seq_kv) {}
+};
+
 // Keys [begin, end) that a query attends to: said here once more, apart from what the kernels say.
 struct AttendedKeys {
   i32 begin, end;
   __device__ __forceinline__ bool has(i32 key) const { return begin <= key && key < end; }
 };
 
-__device__ __forceinline__ i32 clamp_to_keys(const Arguments& args, i64 key) {
-  return static_cast<i32>(key < 0 ? 0 : key < args.seq_kv ? key : args.seq_kv);
+__device__ __forceinline__ i32 clamp_to_keys(const SequenceRows& rows, i64 key) {
+  return static_cast<i32>(key < 0 ? 0 : key < rows.keys ? key : rows.keys);
 }
 
-__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, i32 query) {
-  return {0, clamp_to_keys(args, static_cast<i64>(query) + args.mask_offset + 1)};
+__device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, const SequenceRows& rows, i32 query) {
+  return {0, clamp_to_keys(rows, query + rows.moved + args.mask_offset + 1)};
 }
 __device__ __forceinline__ double scaled_score(const Arguments& args, double product) {
   return args.softcap * tanh_f64(args.softmax_scale * product / args.softcap);
@@ -211,7 +219,8 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
   const i32 head_kv = query.head / args.group_size;
-  const AttendedKeys keys = attended_keys(args, query.row);
+  const SequenceRows rows(args, query.batch);
+  const AttendedKeys keys = query.row < rows.queries ? attended_keys(args, rows, query.row) : AttendedKeys{0, 0};
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
   const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;
@@ -235,4 +244,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f1eb4c46f65978eb
+}  // namespace attune_f0b6beb528d383f9

@@ -182,14 +182,36 @@ BackwardData::BackwardData(const BackwardCase& test) {
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
   if (problem.sink) sinks = make_sinks(problem, test.sink.value_or(std::log(static_cast<double>(problem.seq_kv))));
-  const ReferenceForward forward = reference_forward(problem, q, k, v, sinks);
+  used = make_used_lengths(problem, static_cast<std::uint32_t>(test.seed));
+  // What lies behind the used rows may be anything.
+  const auto spoil = [&](std::vector<std::uint16_t>* values, Operand operand,
+                         const std::vector<std::int32_t>& lengths) {
+    const std::int64_t heads = operand == Operand::q ? problem.heads_q : problem.heads_kv,
+                       all = operand == Operand::q ? problem.seq_q : problem.seq_kv;
+    for_packed_rows(problem, operand, [&](std::int64_t from, std::int64_t to) {
+      const std::int64_t row = from / problem.head_dim;
+      if (row % all >= used_rows(lengths, row / all / heads, all))
+        std::fill_n(values->begin() + to, problem.head_dim, kPoison);
+    });
+  };
+  spoil(&q, Operand::q, used.queries);
+  spoil(&d_o, Operand::q, used.queries);
+  spoil(&k, Operand::k, used.keys);
+  spoil(&v, Operand::k, used.keys);
+  const ReferenceForward forward = reference_forward(problem, q, k, v, sinks, used);
   for (std::size_t row = 0; row < rows; ++row) {
     lse.push_back(static_cast<float>(forward.lse[row]));
     // The loss does not depend on an LSE of -inf: what a framework leaves there must not be looked at.
     if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
+    const auto query = static_cast<std::int64_t>(row) % problem.seq_q,
+               batch = static_cast<std::int64_t>(row) / problem.seq_q / problem.heads_q;
+    if (query < used_rows(used.queries, batch, problem.seq_q)) continue;
+    lse[row] = std::numeric_limits<float>::quiet_NaN();
+    if (test.with_lse) d_lse[row] = lse[row];
   }
   o = packed(problem, Operand::o, forward.o);
-  reference = reference_backward(problem, {q, k, v, d_o, d_lse, sinks});
+  spoil(&o, Operand::q, used.queries);
+  reference = reference_backward(problem, {q, k, v, d_o, d_lse, sinks, used});
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
@@ -216,6 +238,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
     return buffer;
   };
   const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse), sinks = upload(data.sinks);
+  const UploadedLengths lengths(device, data.used);
   // Those of heads that are not there must not be written.
   constexpr std::size_t kGuard = 2;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -231,6 +254,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_q] = d_q.view();
   tensors[Operand::d_k] = d_k.view();
   tensors[Operand::d_v] = d_v.view();
+  lengths.add_to(&tensors);
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
   if (test.problem.sink) {
     tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
@@ -267,6 +291,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   for (const auto& [tensor, values] : inputs) {
     if (tensor->read(&result.complaint) != *values) result.complaint = "an input was overwritten";
   }
+  if (lengths.overwritten()) result.complaint = "the used lengths were overwritten";
   std::vector<float> lse_after(data.lse.size());
   device->copy_from_device(lse_after.data(), lse.pointer(), lse.bytes());
   if (std::memcmp(lse_after.data(), data.lse.data(), lse.bytes()) != 0) result.complaint = "LSE was overwritten";

@@ -32,6 +32,7 @@ std::string to_string(const BackwardCase& test);
 struct BackwardData {
   std::vector<std::uint16_t> q, k, v, o, d_o;
   std::vector<float> lse, d_lse, sinks;
+  UsedLengths used;
   ReferenceBackward reference;
 
   explicit BackwardData(const BackwardCase& test);

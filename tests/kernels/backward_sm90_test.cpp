@@ -45,6 +45,7 @@ enum Factor {
   kMask,
   kSoftcap,
   kSink,
+  kLengthsOf,
   kLayout,
   kPlacement,
   kLse,
@@ -88,6 +89,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
                              .sink = row[kSink] == 1,
+                             .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -127,6 +129,7 @@ void check_pairwise(Devices& devices, const TablePart& part) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kLengthsOf] = 3;
   sizes[kGroup] = std::size(kGroups);
   sizes[kBlockQFactor] = std::size(kBlockQ);
   sizes[kBlockKvFactor] = std::size(kBlockKv);

@@ -47,6 +47,7 @@ enum Factor {
   kMask,
   kSoftcap,
   kSink,
+  kLengthsOf,
   kAlignment,
   kLayout,
   kPlacement,
@@ -78,6 +79,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
                              .sink = row[kSink] == 1,
+                             .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -115,6 +117,7 @@ void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kLengthsOf] = 3;
   sizes[kGroup] = std::size(kGroups);
   sizes[kDq] = std::size(kWaysToDq);
   sizes[kPlacement] = 3;

@@ -37,6 +37,7 @@ enum Factor {
   kMask,
   kSoftcap,
   kSink,
+  kLengthsOf,
   kAlignment,
   kLayout,
   kPlacement,
@@ -71,6 +72,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kGroup] = std::size(kGroups);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kLengthsOf] = 3;
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
@@ -106,6 +108,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
                              .sink = row[kSink] == 1,
+                             .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.with_lse = row[kLse] == 0;
   if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
@@ -159,6 +162,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
   problem.softcap = kSoftcaps[choice.softcap];
   problem.sink = choice.sink;
+  problem.lengths = choice.lengths;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;
   switch (choice.mask) {
     case MaskChoice::none:

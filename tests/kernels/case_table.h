@@ -25,13 +25,14 @@ struct ProblemChoice {
   bool unaligned = false, bhsd = false;
   int softcap = 0;  ///< of kSoftcaps
   bool sink = false;
+  Lengths lengths = Lengths::whole;
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };
 AttentionProblem problem_of(const ProblemChoice& choice);
 
 /// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, sinks,
-/// dtypes, layouts, placements, alignments; tiles, warps, stages and every switch of the config, as far as the family
-/// has them.
+/// used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and every switch of the config, as far
+/// as the family has them.
 struct CaseTable {
   std::vector<ForwardCase> cases;
   std::vector<std::string> impossible;  ///< pairs that no case shows

@@ -143,7 +143,7 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
   const double smallest_step = smallest_step_of(problem.dtype);
   // Where one key outweighs the others, the rounding of its P is the error of its row: 1.1 u at most, with the rounding
   // of O. Many rows average it, unless their scores are the same.
-  const bool averages = problem.batch * problem.heads_q * problem.seq_q >= 256 &&
+  const bool averages = problem.batch * problem.heads_q * problem.seq_q >= 256 && !problem.has_used_lengths() &&
                         !(test.data && test.data->pattern == ScorePattern::dominant);
   const double relative_bound = averages ? (bf16 ? 3e-3 : 4e-4) : 1.1 * unit;
   double error_squares = 0, squares = 0;
@@ -197,10 +197,67 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
 
 }  // namespace
 
-bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key) {
+UsedLengths make_used_lengths(const AttentionProblem& problem, std::uint32_t seed) {
+  UsedLengths used;
+  if (!problem.has_used_lengths()) return used;
+  std::mt19937 random(seed * 7919 + 1);
+  const auto draw = [&](std::int64_t all) {
+    const auto number = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(all + 1));
+    switch (random() % 8) {
+      case 0:
+        return 0;
+      case 1:
+        return static_cast<std::int32_t>(all);
+      case 2:
+        return random() % 2 == 0 ? -number - 1 : static_cast<std::int32_t>(all) + 1 + number;
+      default:
+        return number;
+    }
+  };
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    used.queries.push_back(draw(problem.seq_q));
+    used.keys.push_back(draw(problem.seq_kv));
+  }
+  if (seed % 5 == 1) used.queries.clear();
+  if (seed % 5 == 2) used.keys.clear();
+  return used;
+}
+
+std::int64_t used_rows(const std::vector<std::int32_t>& lengths, std::int64_t b, std::int64_t all) {
+  if (lengths.empty()) return all;
+  const std::int64_t said = lengths[static_cast<std::size_t>(b)];
+  return said < 0 ? 0 : said > all ? all : said;
+}
+
+bool attends(const AttentionProblem& problem, const UsedLengths& used, std::int64_t b, std::int64_t query,
+             std::int64_t key) {
+  const std::int64_t queries = used_rows(used.queries, b, problem.seq_q),
+                     keys = used_rows(used.keys, b, problem.seq_kv);
+  if (query >= queries || key >= keys) return false;
+  // Counted from the ends, where the mask is the same for all sequences.
+  if (problem.lengths == Lengths::used) {
+    query += problem.seq_q - queries;
+    key += problem.seq_kv - keys;
+  }
   if (problem.mask == MaskKind::none) return true;
   if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
   return key <= query + problem.mask_offset;
+}
+
+UploadedLengths::UploadedLengths(const std::shared_ptr<Device>& device, const UsedLengths& used)
+    : device_(device), used_(used) {
+  if (!used.queries.empty()) queries_ = upload(device, used.queries);
+  if (!used.keys.empty()) keys_ = upload(device, used.keys);
+}
+
+void UploadedLengths::add_to(Tensors* tensors) const {
+  (*tensors)[Operand::seqused_q].data = reinterpret_cast<const void*>(queries_.pointer());
+  (*tensors)[Operand::seqused_kv].data = reinterpret_cast<const void*>(keys_.pointer());
+}
+
+bool UploadedLengths::overwritten() const {
+  return download<std::int32_t>(device_, queries_) != used_.queries ||
+         download<std::int32_t>(device_, keys_) != used_.keys;
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
@@ -248,8 +305,28 @@ std::vector<float> make_sinks(const AttentionProblem& problem, double near) {
 }
 
 ForwardData make_data(const ForwardCase& test) {
-  ForwardData data = {
-      make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v), make_image(test, Role::o), {}};
+  ForwardData data = {make_image(test, Role::q),
+                      make_image(test, Role::k),
+                      make_image(test, Role::v),
+                      make_image(test, Role::o),
+                      {},
+                      {}};
+  data.used = make_used_lengths(test.problem, test.seed);
+  // What lies behind the used rows may be anything.
+  const auto spoil = [&](TensorImage* image, const std::vector<std::int32_t>& lengths, std::int64_t heads,
+                         std::int64_t rows) {
+    for (std::int64_t b = 0; b < test.problem.batch; ++b) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        for (std::int64_t s = used_rows(lengths, b, rows); s < rows; ++s) {
+          std::fill_n(image->memory.begin() + image->index(b, h, s), test.problem.head_dim, kPoison);
+        }
+      }
+    }
+  };
+  spoil(&data.q, data.used.queries, test.problem.heads_q, test.problem.seq_q);
+  spoil(&data.k, data.used.keys, test.problem.heads_kv, test.problem.seq_kv);
+  if (test.placement != Placement::reversed)  // where all batch entries have one V
+    spoil(&data.v, data.used.keys, test.problem.heads_kv, test.problem.seq_kv);
   if (test.problem.sink)
     data.sinks = make_sinks(test.problem, test.sink.value_or(std::log(static_cast<double>(test.problem.seq_kv))));
   return data;
@@ -284,7 +361,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         const double sink = problem.sink ? data.sinks[static_cast<std::size_t>(h)] : -HUGE_VAL;
         double largest = sink;
         for (std::size_t j = 0; j < keys; ++j) {
-          if (!attends(problem, i, static_cast<std::int64_t>(j))) continue;
+          if (!attends(problem, data.used, b, i, static_cast<std::int64_t>(j))) continue;
           double dot = 0, size = 0;
           for (std::size_t d = 0; d < dim; ++d) {
             dot += q[d] * k[j * dim + d];
@@ -331,6 +408,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
                      v = upload(device, data.v.memory);
   const DeviceBuffer sinks = data.sinks.empty() ? DeviceBuffer() : upload(device, data.sinks);
+  const UploadedLengths lengths(device, data.used);
   const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
 
   Tensors tensors;
@@ -339,6 +417,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
   if (test.problem.sink) tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
+  lengths.add_to(&tensors);
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
   const auto plan_of = [&](const auto& kernels) {
     return generate(test.problem, kernels, device->spec(), runtime_templates(), device->target());
@@ -362,11 +441,13 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   result.v = download<std::uint16_t>(device, v);
   result.o = download<std::uint16_t>(device, o);
   result.lse = download<float>(device, lse);
+  result.lengths_changed = lengths.overwritten();
   return result;
 }
 
 std::string complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
                       const ForwardResult& result) {
+  if (result.lengths_changed) return "the used lengths were overwritten";
   if (!equal_bits(result.q, data.q.memory)) return "Q was overwritten";
   if (!equal_bits(result.k, data.k.memory)) return "K was overwritten";
   if (!equal_bits(result.v, data.v.memory)) return "V was overwritten";

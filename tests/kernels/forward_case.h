@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "attune/attention.h"
 #include "generator/ladder/attention_algorithm.h"
+#include "runtime/device.h"
+#include "runtime/oracle/used_lengths.h"
 #include "tests/kernels/data_kinds.h"
 
 namespace attune::tests {
@@ -53,14 +56,37 @@ struct TensorImage {
 struct ForwardData {
   TensorImage q, k, v, o;
   std::vector<float> sinks;  ///< of a problem that has them
+  UsedLengths used;          ///< likewise; some of them are no lengths
 };
 ForwardData make_data(const ForwardCase& test);
 
 /// Sinks of a problem, each head's another one of four, within 1.25 of a number.
 std::vector<float> make_sinks(const AttentionProblem& problem, double near);
 
-/// Whether a query sees a key.
-bool attends(const AttentionProblem& problem, std::int64_t query, std::int64_t key);
+/// Lengths of a problem that has used ones: some of them 0, all or none of these. Those of queries, or of keys, are
+/// left out of some calls.
+UsedLengths make_used_lengths(const AttentionProblem& problem, std::uint32_t seed);
+
+/// What a number of used lengths stands for, of `all` rows of batch entry b.
+std::int64_t used_rows(const std::vector<std::int32_t>& lengths, std::int64_t b, std::int64_t all);
+
+/// Whether a query sees a key, of batch entry b.
+bool attends(const AttentionProblem& problem, const UsedLengths& used, std::int64_t b, std::int64_t query,
+             std::int64_t key);
+
+/// Device memory with the numbers, and its address; null where there are none.
+class UploadedLengths {
+ public:
+  UploadedLengths(const std::shared_ptr<Device>& device, const UsedLengths& used);
+  void add_to(Tensors* tensors) const;
+  /// Whether they have changed.
+  bool overwritten() const;
+
+ private:
+  std::shared_ptr<Device> device_;
+  UsedLengths used_;
+  DeviceBuffer queries_, keys_;
+};
 
 /// The elements of Q or O (`operand` is one of these), or of K or V, in an image of memory: (B, H, S, D).
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
@@ -77,6 +103,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 struct ForwardResult {
   std::vector<std::uint16_t> q, k, v, o;  ///< whole images
   std::vector<float> lse;                 ///< with kLseGuard elements before and after
+  bool lengths_changed = false;
 };
 constexpr std::size_t kLseGuard = 16;
 

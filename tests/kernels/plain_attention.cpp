@@ -50,7 +50,7 @@ void probabilities(const AttentionProblem& problem, const Shape& shape, std::siz
                    const float* k, bool rounds_scores, Floats* p, Floats* slopes = nullptr) {
   float largest = -HUGE_VALF, sum = 0;
   for (std::size_t j = 0; j < shape.keys; ++j) {
-    const bool seen = attends(problem, static_cast<std::int64_t>(query), static_cast<std::int64_t>(j));
+    const bool seen = attends(problem, {}, 0, static_cast<std::int64_t>(query), static_cast<std::int64_t>(j));
     (*p)[j] = seen ? problem.softmax_scale * dot(q, k + j * shape.dim, shape.dim) : -HUGE_VALF;
     if (seen && problem.softcap != 0) {
       const float capped = std::tanh((*p)[j] / problem.softcap);

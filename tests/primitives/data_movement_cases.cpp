@@ -40,6 +40,15 @@ for (u32 i = thread; i < 256; i += 64) st_global_b16(out_bytes(args, 2 * i), ld_
                      32,
                      exactly(floats)});
   }
+  {
+    const std::vector<std::int32_t> numbers = {0, -1, 2147483647, -2147483647 - 1, 77, 5, -300, 8};
+    cases.push_back({"ld_global_i32",
+                     {"if (thread < 8) st_global_b32(out_bytes(args, 4 * thread), "
+                      "static_cast<u32>(ld_global_i32(static_cast<const i32*>(args.in) + thread)));\n"},
+                     bytes_of(numbers),
+                     32,
+                     exactly(numbers)});
+  }
   cases.push_back({"st_global_b32 ld_shared_b32",
                    {R"(
 st_shared_b32(shared_base() + 4 * thread, in_u32(args, thread));

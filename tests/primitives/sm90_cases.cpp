@@ -107,6 +107,60 @@ bar_sync();
   }
 }
 
+// A map whose copies end where `size` rows do, as attention/kv_source_used_tensor_map has it: rows behind that are
+// zeros, though the tensor has more.
+void add_tensor_load_of_sizes(std::vector<PrimitiveCase>& cases) {
+  struct Load {
+    BoxAt at;
+    int size;
+  };
+  const Load loads[] = {{{0, 0, 0, 0}, 21}, {{32, 1, 16, 1}, 21}, {{0, 2, 0, 1}, 5}, {{8, 1, 8, 1}, 9},
+                        {{0, 0, 8, 0}, 8},  {{0, 1, 0, 1}, 0},    {{0, 0, 16, 1}, 3}};
+  constexpr std::uint32_t kColumns = 32;
+  constexpr std::size_t kRowBytes = 2 * kColumns, kBytes = kRowBytes * kBoxRows;
+  const Words words = random_words(kTensor.elements(), 15);
+  std::string body = R"(
+const u32 full = shared_base() + 4096;
+if (thread == 0) {
+  mbarrier_init(full, 1);
+  fence_mbarrier_init();
+}
+bar_sync();
+)";
+  Words expected;
+  std::size_t phase = 0;
+  for (const Load& load : loads) {
+    const BoxAt& at = load.at;
+    body += "if (thread == 0) {\n  mbarrier_arrive_expect_tx(full, " + std::to_string(kBytes) + ");\n" +
+            "  cp_async_bulk_tensor_5d_load(shared_base(), args.in_map, full, " + std::to_string(at.dim) + ", " +
+            std::to_string(at.head) + ", " + std::to_string(static_cast<int>(kTensor.rows) - load.size + at.row) +
+            ", " + std::to_string(load.size) + ", " + std::to_string(at.batch) + ");\n}\n" +
+            "mbarrier_wait_parity(full, " + std::to_string(phase % 2) + ");\n" + "for (u32 i = thread; i < " +
+            std::to_string(kBytes / 16) + "; i += 64) st_global_v4_b32(out_bytes(args, " +
+            std::to_string(phase * kBytes) + " + 16 * i), ld_shared_v4_b32(shared_base() + 16 * i));\nbar_sync();\n";
+    ++phase;
+    Words box(kBytes / 2);
+    for (std::size_t row = 0; row < kBoxRows; ++row) {
+      for (std::size_t column = 0; column < kColumns; ++column) {
+        const bool exists = at.row + static_cast<int>(row) < load.size;
+        const auto from = exists ? element_of(kTensor, at, column, 0, row) : std::nullopt;
+        box[swizzled_place(row, column, kRowBytes, 64) / 2] = from ? words[*from] : 0;
+      }
+    }
+    expected.insert(expected.end(), box.begin(), box.end());
+  }
+  PrimitiveCase test{"cp_async_bulk_tensor_5d_load, sequences of several sizes", sm90_kernel(body, 64, 4096 + 16),
+                     bytes_of(words), 2 * expected.size(), exactly(expected)};
+  const std::uint64_t row = 2 * kTensor.row_stride * kTensor.heads;
+  test.kernel.in_map = {.address = 0 - kTensor.rows * row,
+                        .rank = 5,
+                        .dims = {kTensor.dim, kTensor.heads, kTensor.rows, kTensor.rows + 1, kTensor.batches},
+                        .strides_bytes = {2 * kTensor.row_stride, row, row, row * kTensor.rows},
+                        .box = {kColumns, 1, kBoxRows, 1, 1},
+                        .swizzle_bytes = 64};
+  cases.push_back(test);
+}
+
 // Boxes of one size fill a ring of two stages, several loads to a barrier; three warps read each stage, then hand it
 // back.
 void add_pipeline(std::vector<PrimitiveCase>& cases) {
@@ -574,6 +628,33 @@ barrier_cluster_sync();
     test.kernel.cluster = 2;
     test.kernel.in_map = tensor.map(64, 1, 8, 128);
     cases.push_back(test);
+    PrimitiveCase of_sizes{"cp_async_bulk_tensor_5d_load_multicast",
+                           sm90_kernel(R"(
+const u32 full = shared_base() + 2048, rank = cluster_cta_rank();
+if (thread == 0) {
+  mbarrier_init(full, 1);
+  fence_mbarrier_init();
+}
+barrier_cluster_sync();
+if (thread == 0) {
+  mbarrier_arrive_expect_tx(full, 2048);
+  cp_async_bulk_tensor_5d_load_multicast(shared_base() + 1024 * rank, args.in_map, full, 3, 0, 0, 16 * (block_index() / 2) + 8 * rank, 48, 0);
+}
+mbarrier_wait_parity(full, 0);
+for (u32 i = thread; i < 128; i += 32) st_global_v4_b32(out_bytes(args, 2048 * block_index() + 16 * i), ld_shared_v4_b32(shared_base() + 16 * i));
+barrier_cluster_sync();
+)",
+                                       32, 2048 + 8, 6),
+                           bytes_of(words), 2 * expected.size(), exactly(expected)};
+    of_sizes.kernel.cluster = 2;
+    const std::uint64_t row = 2 * tensor.row_stride * tensor.heads;
+    of_sizes.kernel.in_map = {.address = 0 - tensor.rows * row,
+                              .rank = 5,
+                              .dims = {tensor.dim, tensor.heads, tensor.rows, tensor.rows + 1, tensor.batches},
+                              .strides_bytes = {2 * tensor.row_stride, row, row, row * tensor.rows},
+                              .box = {64, 1, 8, 1, 1},
+                              .swizzle_bytes = 128};
+    cases.push_back(of_sizes);
   }
 }
 
@@ -659,6 +740,7 @@ const std::vector<PrimitiveCase>& sm90_cases() {
     std::vector<PrimitiveCase> made;
     add_barriers(made);
     add_tensor_load(made);
+    add_tensor_load_of_sizes(made);
     add_pipeline(made);
     add_matrix_store(made);
     add_transposed_matrix_store(made);

@@ -40,7 +40,8 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   bindings->set("rows_per_tile", launch.rows_per_tile);
   bindings->set("rows_of", of_keys ? "keys" : "queries");
   bindings->set("row", of_keys ? "key" : "query");
-  bind_sequence(problem, bindings);
+  bindings->set("stored_rows", of_keys ? "stored_keys" : "stored_queries");
+  bind_stored_rows(bindings);
   bindings->set("head_dim_qk", problem.head_dim_qk());  // and dV's, whose rows are as long as dK's
   bindings->set("heads", of_keys ? "heads_kv" : "heads_q");
   bindings->set("tiles", of_keys ? "key_tiles" : "query_tiles");

@@ -9,12 +9,14 @@
 namespace attune {
 namespace {
 
-Arguments delta_arguments() {
+Arguments delta_arguments(const AttentionProblem& problem) {
   Arguments fields;
   append_pointers(&fields, {Operand::o, Operand::d_o, Operand::lse, Operand::d_lse});
   fields.push_back(Workspace{kStatistics});
   append_strides(&fields, {Operand::o, Operand::d_o});
   append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  append_lengths(&fields, problem);
+  if (problem.has_used_lengths()) fields.push_back(Scalar::seq_kv);
   return fields;
 }
 
@@ -29,7 +31,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   launch.threads = kThreadsOfRows;
   while (block_q % (launch.threads / lanes) != 0) launch.threads /= 2;
   launch.rows_per_tile = block_q;
-  launch.arguments = ArgumentLayout::of(delta_arguments());
+  launch.arguments = ArgumentLayout::of(delta_arguments(problem));
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", launch.rows_per_tile);
   bindings->set("row_lanes", lanes);

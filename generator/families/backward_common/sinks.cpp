@@ -10,12 +10,11 @@ namespace attune {
 namespace {
 
 // So many loads are under way at once that a head's statistics come as fast as an SM takes them.
-constexpr int kThreads = 512;
+constexpr int kThreads = 1024;
 
 }  // namespace
 
-KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
-                          TemplateBindings* bindings) {
+KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* bindings) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::of_batch;
   launch.rows_per_tile = block_q;
@@ -26,7 +25,7 @@ KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, Statisti
   fields.push_back(Workspace{kStatistics});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   launch.arguments = ArgumentLayout::of(std::move(fields));
-  bind_sequence(problem, bindings);
+  bind_stored_rows(bindings);
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", block_q);
   bindings->set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));

@@ -49,6 +49,7 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   fields.insert(fields.end(), strides.begin(), strides.end());
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
                    of_keys ? Scalar::key_tiles : Scalar::query_tiles});
+  append_lengths(&fields, problem);
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
@@ -129,7 +130,7 @@ class Launches {
 
   void add_sinks() {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(problem_, config_.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(config_.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
 

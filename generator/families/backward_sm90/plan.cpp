@@ -38,6 +38,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
     append_strides(&fields, {Operand::d_k, Operand::d_v});
   }
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles});
+  append_lengths(&fields, problem);
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
@@ -155,8 +156,8 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
     const bool of_keys = operand == Operand::k || operand == Operand::v;
-    launch.tensor_maps.push_back(
-        {operand, shape.panel_columns, of_keys ? config.block_kv : config.block_q, swizzle_bytes});
+    launch.tensor_maps.push_back({operand, shape.panel_columns, of_keys ? config.block_kv : config.block_q,
+                                  swizzle_bytes, 1, problem.has_used_lengths()});
   }
   return launch;
 }
@@ -180,7 +181,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
     bindings.set("p_of_ds", sloped ? "warpgroup.slopes()" : "p");
   }
   bind_head_dims(problem, &bindings);
-  bindings.set("kv_source", "dense_tensor_map");
+  bindings.set("kv_source", bindings.values.at("sequence") + "_tensor_map");
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
   bindings.set("tile_numbers", kTileNumbers);
@@ -224,7 +225,8 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.lists["wgmma_shapes"] = wgmma_shapes({problem.head_dim, config.block_q, dq_width}, target);
   bindings.set("query_step", query_step(config.overlap));
   bindings.set("gradients", config.split_dkdv ? "split" : "together");
-  bindings.conditions["ends_early"] = hides_first_keys(problem.mask) || config.query_parts > 1;
+  bindings.conditions["ends_early"] =
+      hides_first_keys(problem.mask) || config.query_parts > 1 || problem.has_used_lengths();
   bindings.conditions["polled_loads"] = config.polled_loads;
   bindings.conditions["p_in_ds"] = config.p_in_ds;
   if (config.split_dkdv) bindings.conditions["dk_first"] = config.dk_first;
@@ -272,7 +274,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   if (problem.sink) {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(problem, config.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);

@@ -35,6 +35,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   if (adds_parts_of_keys(problem, config)) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles});
+  append_lengths(&fields, problem);
   append_mask(&fields, problem);
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
   fields.push_back(Scalar::softmax_scale_log2);

@@ -37,6 +37,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   if (adds_sums(problem, config)) fields.push_back(Workspace{kPromotedSums});
   append(&fields, {Scalar::batch, Scalar::heads_q, config.pack_gqa ? Scalar::heads_kv : Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv, Scalar::query_tiles, Scalar::tiles});
+  append_lengths(&fields, problem);
   append_mask(&fields, problem);
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
   fields.push_back(Scalar::softmax_scale_log2);
@@ -98,7 +99,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
-  bindings.set("kv_source", "dense_tensor_map");
+  bindings.set("kv_source", bindings.values.at("sequence") + "_tensor_map");
 
   bindings.set("block_q", config.block_q);
   bindings.set("block_kv", config.block_kv);
@@ -168,9 +169,11 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
   if (config.tile_scheduler != TileScheduler::single) launch.max_ctas = persistent_ctas(config, device);
   launch.arguments = argument_layout(problem, config);
   const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
-  launch.tensor_maps = {{Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group},
-                        {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes},
-                        {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes}};
+  const bool ends_with_rows = problem.has_used_lengths();
+  launch.tensor_maps = {
+      {Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group, ends_with_rows},
+      {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes, 1, ends_with_rows},
+      {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes, 1, ends_with_rows}};
   render_launch("forward_sm90", kernel_class(problem, config), device, templates, target,
                 forward_sm90_bindings(problem, config, device, target), &launch);
   return launch;

@@ -33,6 +33,10 @@ void check_sections(const KernelConfig& config, std::vector<std::string>* reason
 
 void check_even_tiles(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
   if (!config.even_tiles) return;
+  if (problem.has_used_lengths()) {
+    reasons->push_back("even-tiles: sequences of used lengths end anywhere; leave the word out");
+    return;
+  }
   const std::int64_t rows = config.pack_gqa ? problem.seq_q * problem.heads_q / problem.heads_kv : problem.seq_q;
   if (rows % (config.block_q * config.cluster) != 0) {
     reasons->push_back(fmt::format("even-tiles: the query length {}{} is not a multiple of {}q{}", problem.seq_q,
@@ -148,7 +152,8 @@ std::int64_t query_tile_count(const AttentionProblem& problem, int block_q, std:
 // A plan for whole tiles serves a whole dispatch class, so its tiles must divide the lengths of all its members.
 std::vector<bool> whole_tile_choices(const AttentionProblem& problem, int block_q, int block_kv) {
   const bool lengths = problem.seq_q % kWholeLength == 0 && problem.seq_kv % kWholeLength == 0;
-  if (lengths && kWholeLength % block_q == 0 && kWholeLength % block_kv == 0) return {false, true};
+  if (lengths && !problem.has_used_lengths() && kWholeLength % block_q == 0 && kWholeLength % block_kv == 0)
+    return {false, true};
   return {false};
 }
 

@@ -5,6 +5,6 @@
 namespace attune {
 
 /// KernelFamily::terms of all families: ScoreFunction and its derivative are in the kernels of both passes.
-inline constexpr std::string_view kTerms[] = {"softcap", "sink"};
+inline constexpr std::string_view kTerms[] = {"softcap", "sink", "lengths"};
 
 }  // namespace attune

@@ -72,6 +72,11 @@ __device__ __forceinline__ void st_global_v2_f32(float* to, Vec2F32 x) {
 
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
+__device__ __forceinline__ i32 ld_global_i32(const i32* from) {
+  i32 r;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(r) : "l"(from));
+  return r;
+}
 __device__ __forceinline__ float ld_global_f32(const float* from) {
   float r;
   asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
@@ -181,6 +186,20 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
+  return r;
+}
+
+// x, which is the same in all lanes of the warp that are here, as ptxas cannot know of a load.
+__device__ __forceinline__ i32 uniform_i32(i32 x) {
+  i32 r;
+  asm volatile(
+      "{\n"
+      ".reg .b32 lanes;\n"
+      "activemask.b32 lanes;\n"
+      "redux.sync.or.b32 %0, %1, lanes;\n"
+      "}"
+      : "=r"(r)
+      : "r"(x));
   return r;
 }
 

@@ -48,6 +48,7 @@ inline void st_global_v2_f32(float* to, Vec2F32 x) { store_global("st_global_v2_
 
 struct alignas(16) Vec4F32 { float x, y, z, w; };
 
+inline i32 ld_global_i32(const i32* from) { return load_global<i32>("ld_global_i32", from); }
 inline float ld_global_f32(const float* from) { return load_global<float>("ld_global_f32", from); }
 inline Vec4F32 ld_global_v4_f32(const float* from) { return load_global<Vec4F32>("ld_global_v4_f32", from); }
 inline Vec4F32 ld_shared_v4_f32(u32 from) { return load_shared<Vec4F32>("ld_shared_v4_f32", from); }
@@ -121,6 +122,9 @@ inline u32 redux_sync_or_b32(u32 x) {
   for (u32 mask = 1; mask < kWarpSize; mask *= 2) x |= emulator.shuffle_xor("redux_sync_or_b32", x, mask);
   return x;
 }
+
+// x, which is the same in all lanes of the warp that are here.
+inline i32 uniform_i32(i32 x) { return x; }
 
 // Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
 inline void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {

@@ -40,7 +40,7 @@ struct EmulatorServices {
   void (*mbarrier_fence)();
   void (*named_barrier)(const char* name, u32 index, u32 threads, bool wait);
   void (*prefetch_tensor_map)(const char* name, const void* map);
-  void (*tensor_load)(const char* name, u32 to, const void* map, u32 barrier, u32 ctas, const i32* at);
+  void (*tensor_load)(const char* name, u32 to, const void* map, u32 barrier, u32 ctas, const i32* at, u32 rank);
   void (*bulk_load)(const char* name, u32 to, const void* from, u32 bytes, u32 barrier);
   void (*bulk_copy)(const char* name, u32 to, u32 from, u32 bytes, u32 barrier, u32 cta);
   void (*tensor_store)(const char* name, const void* map, u32 from, const i32* at);

@@ -5,13 +5,23 @@ struct alignas(64) TensorMap { u64 words[16]; };
 // box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
 inline void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
   const i32 at[4] = {dim, head, row, batch};
-  emulator.tensor_load("cp_async_bulk_tensor_4d_load", to, &map, barrier, kOwnCta, at);
+  emulator.tensor_load("cp_async_bulk_tensor_4d_load", to, &map, barrier, kOwnCta, at, 4);
 }
 
 // Copies a box to every CTA of `ctas` (a bit each) of the cluster, to the same address, completing on the same barrier of each.
 inline void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head, i32 row, i32 batch) {
   const i32 at[4] = {dim, head, row, batch};
-  emulator.tensor_load("cp_async_bulk_tensor_4d_load_multicast", to, &map, barrier, ctas, at);
+  emulator.tensor_load("cp_async_bulk_tensor_4d_load_multicast", to, &map, barrier, ctas, at, 4);
+}
+
+// The same of a tensor of five dimensions: (dim, head, row, size, batch).
+inline void cp_async_bulk_tensor_5d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 size, i32 batch) {
+  const i32 at[5] = {dim, head, row, size, batch};
+  emulator.tensor_load("cp_async_bulk_tensor_5d_load", to, &map, barrier, kOwnCta, at, 5);
+}
+inline void cp_async_bulk_tensor_5d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head, i32 row, i32 size, i32 batch) {
+  const i32 at[5] = {dim, head, row, size, batch};
+  emulator.tensor_load("cp_async_bulk_tensor_5d_load_multicast", to, &map, barrier, ctas, at, 5);
 }
 
 // Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.

@@ -49,7 +49,7 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
 }
 
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
-  const AttentionProblem forward = parse_problem("forward sink"), backward = parse_problem("backward sink");
+  const AttentionProblem forward = parse_problem("forward sink used"), backward = parse_problem("backward sink used");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
@@ -60,7 +60,7 @@ TEST_CASE("each operand has names of its own, and is read or written by some pas
   }
 }
 
-TEST_CASE("a problem without sinks has no operand of theirs", "[nogpu]") {
+TEST_CASE("a problem without sinks or used lengths has no operand of theirs", "[nogpu]") {
   const auto names = [](const OperandList& operands) {
     std::string text;
     for (const Operand operand : operands) text += std::string(to_string(operand)) + " ";
@@ -69,10 +69,15 @@ TEST_CASE("a problem without sinks has no operand of theirs", "[nogpu]") {
   CHECK(names(inputs_of(parse_problem("forward"))) == "q k v ");
   CHECK(names(inputs_of(parse_problem("forward sink"))) == "q k v sinks ");
   CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
+  CHECK(names(inputs_of(parse_problem("forward used"))) == "q k v seqused_q seqused_kv ");
   CHECK(names(inputs_of(parse_problem("backward"))) == "q k v o lse do dlse ");
   CHECK(names(inputs_of(parse_problem("backward sink"))) == "q k v o lse do dlse sinks ");
+  CHECK(names(inputs_of(parse_problem("backward sink used-top-left causal"))) ==
+        "q k v o lse do dlse sinks seqused_q seqused_kv ");
   CHECK(names(outputs_of(parse_problem("backward"))) == "dq dk dv ");
   CHECK(names(outputs_of(parse_problem("backward sink"))) == "dq dk dv dsinks ");
   const OperandShape shape = operand_shape(parse_problem("b3 hq6 hkv2 sq100 skv300 d72 sink"), Operand::d_sinks);
   CHECK(shape == OperandShape{1, 6, 1, 1, ElementType::fp32});
+  CHECK(operand_shape(parse_problem("b3 hq6 used"), Operand::seqused_kv) ==
+        OperandShape{3, 1, 1, 1, ElementType::int32});
 }

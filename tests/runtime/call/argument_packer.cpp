@@ -202,9 +202,10 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   REQUIRE(device.requests.size() == 1);
   const TensorMapRequest& request = device.requests[0];
   CHECK(request.address == 0x1000);
-  CHECK(request.dims == std::array<std::uint64_t, 4>{72, 1, 500, 3});
-  CHECK(request.strides_bytes == std::array<std::uint64_t, 3>{16, 160, 80000});  // one head: its stride says nothing
-  CHECK(request.box == std::array<std::uint32_t, 4>{32, 4, 80, 1});
+  CHECK(request.rank == 4);
+  CHECK(request.dims == std::array<std::uint64_t, 5>{72, 1, 500, 3});
+  CHECK(request.strides_bytes == std::array<std::uint64_t, 4>{16, 160, 80000});  // one head: its stride says nothing
+  CHECK(request.box == std::array<std::uint32_t, 5>{32, 4, 80, 1});
   CHECK(request.swizzle_bytes == 64);
   CHECK(packed.data[64] == std::byte{0x5a});
   CHECK(packed.data[64 + kTensorMapBytes - 1] == std::byte{0x5a});

@@ -70,14 +70,14 @@ static CUresult encode(CUtensorMap* map, CUtensorMapDataType, cuuint32_t rank, v
                             : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
                             : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 32
                                                                    : 0;
-  if (rank != 4) return CUDA_ERROR_INVALID_VALUE;
+  if (rank != 4 && rank != 5) return CUDA_ERROR_INVALID_VALUE;
   std::memset(map, 0, sizeof(*map));
   char* to = reinterpret_cast<char*>(map);
   std::memcpy(to, &address, 8);
-  std::memcpy(to + 8, dims, 32);
-  std::memcpy(to + 40, strides, 24);
-  std::memcpy(to + 64, box, 16);
-  std::memcpy(to + 80, &swizzle_bytes, 4);
+  std::memcpy(to + 8, dims, 8 * rank);
+  std::memcpy(to + 48, strides, 8 * (rank - 1));
+  std::memcpy(to + 80, box, 4 * rank);
+  std::memcpy(to + 100, &swizzle_bytes, 4);
   return CUDA_SUCCESS;
 }
 static cudaError_t find(const char* name, void** function, cudaDriverEntryPointQueryResult* result) {
@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[12];
-  long long strides[12][3];
+  void* data[14];
+  long long strides[14][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[12];
-  long long strides[12][3];
+  void* data[14];
+  long long strides[14][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 12);
+static_assert(kOperandCount == 14);
 
 struct Exported {
   const char* problem;
@@ -273,7 +273,8 @@ Tensors made_up_tensors(const AttentionProblem& problem, Random& random) {
   for (const Operand operand : kOperands) {
     address += 0x1000;
     if (!has_strides(operand)) {
-      const bool absent = operand == Operand::d_lse || (operand == Operand::lse && problem.pass == Pass::forward);
+      const bool absent = operand == Operand::d_lse || operand == Operand::seqused_kv ||
+                          (operand == Operand::lse && problem.pass == Pass::forward);
       tensors[operand].data = absent && random.coin() ? nullptr : reinterpret_cast<void*>(address);
       continue;
     }
@@ -416,6 +417,10 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
        "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"},
       {"forward bf16 b4 hq32 hkv8 sq4 skv8192 d128 causal", "sm80 q16 kv32 w1 st2 rescale10 pack-gqa parts=fill",
        "a100"},
+      {"forward bf16 b4 hq32 hkv8 sq4 skv8192 d128 causal used",
+       "sm90 q64 kv128 st2 rescale10 overlap=within pack-gqa parts=fill", "h200"},
+      {"forward bf16 hq16 sq4096 d64 causal used-top-left", "sm80 q128 kv64 w8 st2", "a100"},
+      {"backward fp16 hq4 sq4096 d64 window=100,20 used sink", "sm90 q64 kv64 st2 dq=atomic", "h200"},
       {"forward bf16 hq16 sq4096 d128 window=512,100",
        "sm90 q128 kv64 st2 rescale10 qst2 overlap=across scheduler=static-persistent", "h200"},
       {"forward fp16 sq300 skv1000 d72 align2", "sm80 q64 kv48 w4 st2 parts4", "a100"},

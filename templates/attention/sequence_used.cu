@@ -1,0 +1,36 @@
+// Whose rows a tile works on. Here the rows of a sequence are the first ones of a batch entry: as many queries and keys as the call says in the device's
+// memory, all of them where it says nothing. What lies behind reaches no result: queries there see nothing, and nobody sees keys there.
+struct Sequence {
+  i32 batch, queries, keys;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments& args, i32 batch)
+      : batch(batch), queries(used_rows(args.seqused_q, batch, args.seq_q)), keys(used_rows(args.seqused_kv, batch, args.seq_kv)) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+
+ private:
+  // Whatever the number says, no row that is not there is touched.
+  __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
+    if (counts == nullptr) return stored;
+    const i32 rows = uniform_i32(ld_global_i32(counts + batch));
+    return rows < 0 ? 0 : rows < stored ? rows : stored;
+  }
+};
+__device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
+__device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
+
+//% include attention/stored_rows
+
+// The last query among those up to `query`, and whether `query` lies behind all of them.
+__device__ __forceinline__ i32 last_inside(const Arguments&, const Sequence& sequence, i32 query) { return query < sequence.queries ? query : sequence.queries - 1; }
+__device__ __forceinline__ bool is_outside(const Arguments&, const Sequence& sequence, i32 query) { return query >= sequence.queries; }
+
+// How far the diagonals of the mask move: with the ends of the sequence, or not at all.
+__device__ __forceinline__ i64 moved_diagonals(const Arguments& args, const Sequence& sequence) {
+  return args.diagonals_move ? static_cast<i64>(sequence.keys - args.seq_kv) - (sequence.queries - args.seq_q) : 0;
+}
+__device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence& sequence) { return args.first_offset + moved_diagonals(args, sequence); }
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence& sequence) { return args.mask_offset + moved_diagonals(args, sequence); }
