@@ -57,7 +57,8 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::d_k, ATTUNE_D_K) && is_named(attune::Operand::d_v, ATTUNE_D_V) &&
               is_named(attune::Operand::d_o, ATTUNE_D_O) && is_named(attune::Operand::d_lse, ATTUNE_D_LSE) &&
               is_named(attune::Operand::sinks, ATTUNE_SINKS) && is_named(attune::Operand::d_sinks, ATTUNE_D_SINKS) &&
-              attune::kOperandCount == 12);
+              is_named(attune::Operand::seqused_q, ATTUNE_SEQUSED_Q) &&
+              is_named(attune::Operand::seqused_kv, ATTUNE_SEQUSED_KV) && attune::kOperandCount == 14);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -227,7 +228,10 @@ struct Request {
     problem.invariant = flag_of("invariant", from.invariant);
     problem.softcap = from.softcap;
     problem.sink = flag_of("sink", from.sink);
-    if (from.reserved != 0) refuse("reserved " + std::to_string(from.reserved) + ": it must be 0");
+    if (flag_of("used_lengths", from.used_lengths)) {
+      const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
+      problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;
+    }
     require_device(from.device);
     device = from.device;
   }

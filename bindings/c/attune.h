@@ -86,6 +86,10 @@ enum {
  * With sinks, exp(sink) of a query's head counts in the sum of exponentials, neither scaled nor capped nor masked, and
  * has no value: a query that sees no key has O = 0 and LSE = sink. Its gradient is -sum(exp(sink - LSE) *
  * (rowsum(dO o O) - dLSE)) over the batch and the queries of its head.
+ * With used lengths, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry. What lies
+ * behind is read into no result, whatever it holds: queries there see nothing and nobody sees keys there. The
+ * diagonals of ATTUNE_MASK_CAUSAL and ATTUNE_MASK_WINDOW end at the last query and the last key of each sequence; those
+ * of ATTUNE_MASK_CAUSAL_TOP_LEFT and ATTUNE_MASK_CAUSAL_OFFSET are the same in all.
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -116,7 +120,7 @@ typedef struct attune_problem {
                            number of heads, and, of a query, in a chunk and in the whole sequence; which can be slower */
   float softcap;        /* positive: scaled scores x are capped before the mask, softcap * tanh(x / softcap); 0: not */
   int32_t sink;         /* 1: with ATTUNE_SINKS; 0: without */
-  int32_t reserved;     /* 0 */
+  int32_t used_lengths; /* 1: with ATTUNE_SEQUSED_Q and ATTUNE_SEQUSED_KV; 0: without */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -133,7 +137,9 @@ typedef struct attune_tensor {
  * shape and dtype of what they are the gradient of, and strides of their own. Backward reads dO and dLSE, which is
  * contiguous as LSE is (null: the loss does not depend on LSE), and writes every element of dQ, dK and dV: 0 where a
  * query sees nothing or nobody sees a key. Problems with sinks read them: fp32 (heads_q), contiguous; backward writes
- * their gradient, which is as they are. Its bits are the same for the same inputs, always. */
+ * their gradient, which is as they are. Its bits are the same for the same inputs, always. Problems with used lengths
+ * may read these: int32 (batch), contiguous; a null pointer stands for all rows, a number that is none of 0 to all rows
+ * for the nearest of these. The host never reads them, so that a graph may be replayed with others. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -146,12 +152,15 @@ enum {
   ATTUNE_D_O = 8,
   ATTUNE_D_LSE = 9,
   ATTUNE_SINKS = 10,
-  ATTUNE_D_SINKS = 11
+  ATTUNE_D_SINKS = 11,
+  ATTUNE_SEQUSED_Q = 12,
+  ATTUNE_SEQUSED_KV = 13
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left
  * out is as one whose data is null; what a call has no use for is not looked at. What has one number for each row (LSE
- * and its gradient) or for each head (sinks and theirs) has no strides. */
+ * and its gradient) for each head (sinks and theirs) or for each sequence has no
+ * strides. */
 typedef struct attune_operand {
   int32_t name;     /* ATTUNE_Q, ... */
   int32_t reserved; /* 0 */

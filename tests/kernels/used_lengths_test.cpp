@@ -12,21 +12,27 @@ namespace {
 const Configs kForwardSm80 = {"sm80 q64 kv32 w4 st2", "sm80 q16 kv16 w1 st3 rescale10 parts=fill promoted",
                               "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8",
                               "sm80 q32 kv16 w2 st2 rescale10 pack-gqa"};
-const Configs kForwardSm90 = {"sm90 q64 kv32 st2 rescale8 parts3",
-                              "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
-                              "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent",
-                              "sm90 q128 kv64 st2 overlap=across psmem cluster2 scheduler=static-persistent",
-                              "sm90 q64 kv32 st1 exp4 overlap=within pack-gqa ascending-keys"};
+const Configs kForwardSm90 = {
+    "sm90 q64 kv32 st2 rescale8 parts3",
+    "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
+    "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent",
+    "sm90 q128 kv64 st2 overlap=across psmem cluster2 scheduler=static-persistent",
+    "sm90 q64 kv32 st1 exp4 overlap=within pack-gqa ascending-keys"};
 const Configs kBackwardSm80 = {"sm80 q32 kv32 w2 st2", "sm80 q64 kv64 w4 st1 query-warps2 dq=atomic",
                                "sm80 q32 kv32 w2 st2 dq=ordered", "sm80 q16 kv16 w1 st1 query-parts3 dq=atomic"};
 const Configs kBackwardSm90 = {"sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8",
                                "sm90 q64 kv64 st2 dq=ordered split-dkdv polled-loads dk-first",
                                "sm90 q64 kv64 st2 scheduler=dynamic-persistent dq=atomic",
-                               "sm90 q64 kv64 st2 dq=atomic early4", "sm90 q64 kv64 st2 fused-convert dq=atomic",
+                               "sm90 q64 kv64 st2 dq=atomic early4",
+                               "sm90 q64 kv64 st2 fused-convert dq=atomic",
                                "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic"};
 
-constexpr const char* kMasks[] = {"used", "causal used", "causal-top-left used-top-left", "causal@-100 used sink softcap2",
-                                  "window=120,20 used", "window=40,open@10 used-top-left sink"};
+constexpr const char* kMasks[] = {"used",
+                                  "causal used",
+                                  "causal-top-left used-top-left",
+                                  "causal@-100 used sink softcap2",
+                                  "window=120,20 used",
+                                  "window=40,open@10 used-top-left sink"};
 
 // Four batch entries, so that some have no rows and others all of them.
 void check_forward(Devices& devices, const Configs& configs) {

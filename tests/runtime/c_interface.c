@@ -94,8 +94,8 @@ static void refuses_bad_problems(void) {
   problem.sink = 2;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "sink 2");
   problem = valid_problem();
-  problem.reserved = 1;
-  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved 1");
+  problem.used_lengths = 2;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "used_lengths 2");
   problem = valid_problem();
   problem.softcap = -7;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "softcap -7");
@@ -137,9 +137,9 @@ static void refuses_bad_operands(void) {
   attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
                "operands is a null pointer, but count is 3");
-  operands[1].name = ATTUNE_D_SINKS + 1;
+  operands[1].name = ATTUNE_SEQUSED_KV + 1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "operands[1].name 12 is unknown");
+               "operands[1].name 14 is unknown");
   operands[1].name = INT32_MIN;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_backward(&problem, operands, 2, NULL, 0, NULL),
                "operands[1].name -2147483648 is unknown");

@@ -17,7 +17,7 @@ def install():
         unittest.mock.patch.object(_calls, name, function).start()
     unittest.mock.patch.object(attune, "_attend", None).start()
     for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward),
-                           ("forward_with_sinks", _ops._run_forward_with_sinks), ("backward_with_sinks", _ops._run_backward_with_sinks)):
+                           ("forward_with_terms", _ops._run_forward_with_terms), ("backward_with_terms", _ops._run_backward_with_terms)):
         _ops._defined.impl(name, function, "CPU")
 
 
@@ -39,10 +39,31 @@ def _as_bhsd(layout, *tensors):
     return tensors if layout == "bhsd" else [tensor.transpose(1, 2) for tensor in tensors]
 
 
-def _scores(q, k, options):
+def _lengths(lengths, tensor):
+    return [tensor.shape[2]] * tensor.shape[0] if lengths is None else lengths.tolist()
+
+
+def _used(terms, of_queries, of_keys):
+    """Tensors with zeros behind the used rows."""
+    if terms is None:
+        return *of_queries, *of_keys
+    results = []
+    for lengths, tensors in ((terms.seqused_q, of_queries), (terms.seqused_kv, of_keys)):
+        for tensor in tensors:
+            count = torch.tensor(_lengths(lengths, tensor))[:, None, None, None]
+            results.append(tensor.masked_fill(torch.arange(tensor.shape[2])[:, None] >= count, 0))
+    return tuple(results)
+
+
+def _scores(q, k, options, terms=None):
     causal, scale, _, top_left, window, *_ = options
     scores = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
+    if terms is None or (terms.seqused_q is None and terms.seqused_kv is None):
+        return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
+    unseen = torch.ones(q.shape[0], 1, q.shape[2], k.shape[2], dtype=torch.bool)
+    for batch, (rows, keys) in enumerate(zip(_lengths(terms.seqused_q, q), _lengths(terms.seqused_kv, k))):
+        unseen[batch, 0, :rows, :keys] = hidden(rows, keys, causal, top_left, window)
+    return scores.masked_fill(unseen, -torch.inf)
 
 
 def _require_real(**tensors):
@@ -57,13 +78,15 @@ def _require_real(**tensors):
 
 
 @torch.no_grad()
-def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=None):
+def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=None):
+    sinks = None if terms is None else terms.sinks
     _require_real(q=q, k=k, v=v, sinks=sinks)
     calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
     layout = options[2]
     q, k, v = _as_bhsd(layout, q, k, v)
     group = q.shape[1] // k.shape[1]
-    scores = _scores(q, k.repeat_interleave(group, 1), options)
+    q, k, v = _used(terms, (q,), (k, v))
+    scores = _scores(q, k.repeat_interleave(group, 1), options, terms)
     if sinks is not None:
         scores = torch.cat([scores, sinks[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
     result = (torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] @ v.repeat_interleave(group, 1).float()).to(q.dtype)
@@ -71,14 +94,16 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=
 
 
 @torch.no_grad()
-def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, sinks=None):
+def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None):
+    sinks = None if terms is None else terms.sinks
     _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse, sinks=sinks)
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
     layout, scale, dtype = options[2], options[1], q.dtype
     grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
+    grad_out, q, out, k, v = _used(terms, (grad_out, q, out), (k, v))
     kv_heads, group = k.shape[1], q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    p = torch.exp(_scores(q, k, options) - lse[..., None])
+    p = torch.exp(_scores(q, k, options, terms) - lse[..., None]).nan_to_num(0)
     delta = (grad_out * out).sum(-1, keepdim=True) - (0 if grad_lse is None else grad_lse[..., None])
     ds = p * (grad_out @ v.transpose(-1, -2) - delta)
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)

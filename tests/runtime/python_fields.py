@@ -21,14 +21,14 @@ import fake_torch  # noqa: E402
 fake_torch.install()
 import attune_kernels as attune  # noqa: E402
 from attune_kernels import _library  # noqa: E402
-from attune_kernels._options import OPTIONS  # noqa: E402
+from attune_kernels._options import OPTIONS, TERMS  # noqa: E402
 
 FIELDS = json.loads(subprocess.run([ATTUNE, "show", "fields", "--json"], check=True, capture_output=True, text=True).stdout)["fields"]
 # Found from the tensors, or said by the function that is called.
-OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "alignment", "sink"}
+OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "alignment", "sink", "lengths"}
 # By several options, or by members with other names.
 OPTIONS_OF = {"mask": {"causal", "top_left", "window"}}
-MEMBERS_OF = {"pass": "pass_", "scale": "softmax_scale"}
+MEMBERS_OF = {"pass": "pass_", "scale": "softmax_scale", "lengths": "used_lengths"}
 
 
 class Fields(unittest.TestCase):
@@ -52,7 +52,8 @@ class Fields(unittest.TestCase):
                     continue
                 with self.subTest(function=function.__name__, option=option.name):
                     self.assertEqual(arguments[option.name].default, option.default)
-            self.assertIsNone(arguments["sinks"].default)
+            for term in TERMS:
+                self.assertIsNone(arguments[term.name].default)
 
 
 if __name__ == "__main__":

@@ -541,6 +541,75 @@ class Sinks(OnGpu):
             attune.attention(q, k, v, sinks=sinks.double())
 
 
+class UsedLengths(OnGpu):
+    def inputs(self, dtype, head_dim, seq_q=300, seq_kv=400):
+        q, k, v, grad_out, grad_lse = inputs(dtype, 4, 4, 2, seq_q, seq_kv, head_dim)
+        used = [torch.tensor(lengths, dtype=torch.int32, device=q.device) for lengths in ([seq_q, 77, 0, 130], [250, seq_kv, 128, 0])]
+        for tensor, lengths in ((q, used[0]), (grad_out, used[0]), (k, used[1]), (v, used[1])):
+            for batch, length in enumerate(lengths.tolist()):
+                tensor[batch, :, length:] = torch.nan
+        return q, k, v, grad_out, grad_lse, dict(zip(("seqused_q", "seqused_kv"), used))
+
+    def test_each_sequence_is_as_it_is_alone(self):
+        for dtype, head_dim, options in ((BF16, 128, {"causal": True}), (FP16, 64, {"softcap": 3.0}), (BF16, 64, {"window": (90, 5)}),
+                                         (FP16, 256, {"causal": True, "deterministic": True}), (BF16, 40, {"causal": True, "top_left": True}),
+                                         (BF16, 128, {"invariant": True})):
+            q, k, v, grad_out, grad_lse, used = self.inputs(dtype, head_dim)
+            for compiled in (False, True):
+                with self.subTest(dtype=dtype, head_dim=head_dim, compiled=compiled, **options):
+                    function = torch.compile(attune.attention, backend="aot_eager") if compiled else attune.attention
+                    leaves = with_gradients(q, k, v)
+                    out, lse = function(*leaves, return_lse=True, **used, **options)
+                    gradients = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse))
+                    known = {name: value for name, value in options.items() if name not in ("deterministic", "invariant")}
+                    for batch, (rows, keys) in enumerate(zip(*(lengths.tolist() for lengths in used.values()))):
+                        self.assertEqual(out[batch, :, rows:].abs().sum().item() + sum(
+                            one[batch, :, length:].abs().sum().item() for one, length in zip(gradients, (rows, keys, keys))), 0)
+                        if not rows or not keys:
+                            self.assertTrue(bool((lse[batch] == -torch.inf).all()))
+                            continue
+                        alone = [tensor[batch:batch + 1, :, :length] for tensor, length in ((q, rows), (k, keys), (v, keys), (grad_out, rows))]
+                        (exact_out, exact_lse), exact = reference_gradients(*alone, grad_lse[batch:batch + 1, :, :rows], **known)
+                        self.assert_close("O", out[batch:batch + 1, :, :rows], exact_out, 2 * OUTPUT_BOUND[dtype])
+                        self.assertLess((lse[batch:batch + 1, :, :rows] - exact_lse).nan_to_num(0).abs().max().item(), LSE_BOUND)
+                        found = [one[batch:batch + 1, :, :length] for one, length in zip(gradients, (rows, keys, keys))]
+                        self.assert_gradients(found, exact, dtype)
+
+    def test_lengths_change_between_replays_of_a_graph(self):
+        q, k, v, *_, used = self.inputs(BF16, 128)
+        q, k, v = (one.nan_to_num(1) for one in (q, k, v))
+        for leaves in (q, k, v), with_gradients(q, k, v):
+            def step():
+                out = attune.attention(*leaves, causal=True, **used)
+                return (out, *(torch.autograd.grad(out.float().square().sum(), leaves) if leaves[0].requires_grad else ()))
+
+            step()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                kept = step()
+            for lengths in ([5, 300, 1, 64], [300] * 4, [0, 0, 17, 299]):
+                for tensor in used.values():
+                    tensor.copy_(torch.tensor(lengths, dtype=torch.int32))
+                graph.replay()
+                for one, other in zip(kept, step()):
+                    self.assert_close("replay", one, other.double(), GRADIENT_BOUND[BF16])
+
+    def test_equal_lengths_and_one_of_the_two(self):
+        q, k, v, *_ = inputs(BF16, 2, 4, 2, 200, 300, 64)
+        full = [torch.full((2,), length, dtype=torch.int32, device=q.device) for length in (200, 300)]
+        whole = attune.attention(q, k, v, causal=True, deterministic=True)
+        for used in ({"seqused_q": full[0]}, {"seqused_kv": full[1]}, {"seqused_q": full[0] + 9, "seqused_kv": full[1]}):
+            self.assert_close("O", attune.attention(q, k, v, causal=True, **used), whole.double(), OUTPUT_BOUND[BF16])
+        some = torch.tensor([100, 300], dtype=torch.int32, device=q.device)
+        out, lse = attune.prepare(q, k, v, seqused_kv=some)(q, k, v, seqused_kv=some, return_lse=True)
+        self.assert_same((out, lse), attune.attention(q, k, v, seqused_kv=some, return_lse=True))
+        grads = attune.prepare_backward(q, k, v, seqused_kv=some, deterministic=True)(q, q, k, v, out, lse, seqused_kv=some)
+        self.assert_same(grads, attune.backward(q, q, k, v, out, lse, seqused_kv=some, deterministic=True))
+        self.assertIsNone(attune.unsupported(q, k, v, seqused_kv=some))
+        self.assertIn("torch.int32", attune.unsupported(q, k, v, seqused_kv=some.long()))
+
+
 class Unsupported(OnGpu):
     def test_what_is_served_and_what_is_not(self):
         q, k, v, *_ = inputs(BF16, 1, 4, 2, 50, 70, 64)

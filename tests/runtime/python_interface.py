@@ -441,13 +441,13 @@ class Kinds(unittest.TestCase):
             sinks = self.tensor((4,), dtype="fp32")
             attune.attention(q, k, v, sinks=sinks)
             launch = self.library.launches[-1]
-            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS]))
+            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV]))
             self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
             self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
-            self.assertEqual(list(launch["operands"]), list(range(_library.D_SINKS + 1)))
+            self.assertEqual(list(launch["operands"]), list(range(_library.SEQUSED_KV + 1)))
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind
@@ -461,6 +461,28 @@ class Kinds(unittest.TestCase):
                 attune.attention(q, k, v, sinks=wrong)
         with self.assertRaisesRegex(ValueError, "grads has 3 elements: it must have 4, .* and of sinks"):
             attune.backward(grad_out, q, k, v, out, lse, sinks=sinks, grads=(q, k, v))
+
+    def test_used_lengths(self):
+        q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+        lse, names = Tensor((2, 4, 100), "fp32"), (_library.SEQUSED_Q, _library.SEQUSED_KV)
+        for given in ("seqused_q", "seqused_kv"), ("seqused_kv",), ("seqused_q", "sinks"):
+            terms = {name: self.tensor((4,), dtype="fp32") if name == "sinks" else self.tensor((2,), dtype="int32") for name in given}
+            addresses = [terms[name].address if name in terms else 0 for name in ("seqused_q", "seqused_kv")]
+            attune.attention(q, k, v, **terms)
+            launch = self.library.launches[-1]
+            self.assertEqual((launch["problem"].used_lengths, launch["problem"].sink), (1, "sinks" in given))
+            self.assertEqual([launch["operands"][name] or 0 for name in names], addresses)
+            self.assertEqual(len(attune.backward(grad_out, q, k, v, out, lse, **terms)), 3 + ("sinks" in given))
+            self.assertEqual([self.library.launches[-1]["operands"][name] or 0 for name in names], addresses)
+            self.assertIsNone(attune.unsupported(q, k, v, **terms))
+        attune.attention(q, k, v)
+        self.assertEqual(self.library.launches[-1]["problem"].used_lengths, 0)
+        for wrong, words in ((self.tensor((3,), dtype="int32"), "it must have .2,., a number for each batch entry"),
+                             (self.tensor((2,), dtype="fp32"), "seqused_kv is fp32: it must be"), ([1, 2], "seqused_kv is a list"),
+                             (self.tensor((2,), dtype="int32", device="cuda:1"), "on one device"),
+                             (self.tensor((2,), dtype="int32", strides=(2,)), "not contiguous")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                attune.attention(q, k, v, seqused_kv=wrong)
 
     def test_a_call_inside_of_a_call_has_structs_of_its_own(self):
         outer, inner = [self.tensor() for _ in range(3)], [self.tensor() for _ in range(3)]
@@ -511,10 +533,10 @@ class Kinds(unittest.TestCase):
 class Operators(unittest.TestCase):
     def test_they_are_defined(self):
         library = _ops._defined
-        self.assertEqual((library.namespace, sorted(library.schemas)), ("attune_kernels", ["backward", "backward_with_sinks", "forward", "forward_with_sinks"]))
+        self.assertEqual((library.namespace, sorted(library.schemas)), ("attune_kernels", ["backward", "backward_with_terms", "forward", "forward_with_terms"]))
         self.assertEqual(sorted(library.kernels), [(name + suffix, key) for name, suffix, key in (
-            ("backward", "", "CUDA"), ("backward", "_with_sinks", "CUDA"), ("forward", "", "AutocastCUDA"), ("forward", "", "CUDA"),
-            ("forward", "_with_sinks", "AutocastCUDA"), ("forward", "_with_sinks", "CUDA"))])
+            ("backward", "", "CUDA"), ("backward", "_with_terms", "CUDA"), ("forward", "", "AutocastCUDA"), ("forward", "", "CUDA"),
+            ("forward", "_with_terms", "AutocastCUDA"), ("forward", "_with_terms", "CUDA"))])
 
     def test_shapes_of_what_is_traced(self):
         q, k, v = (Tensor((2, 100, heads, 64), address=None) for heads in (4, 2, 2))

@@ -99,15 +99,18 @@ class Operators(OnGpu):
             torch.library.opcheck(torch.ops.attune_kernels.backward.default,
                                   (torch.randn_like(out), q, k, v, out, lse, grad_lse, True, None, "bhsd", False, None, True))
 
-    def test_opcheck_with_sinks(self):
+    def test_opcheck_with_terms(self):
         q, k, v = tensors()
         sinks = torch.linspace(-1, 5, q.shape[1], device=DEVICE, requires_grad=True)
-        torch.library.opcheck(torch.ops.attune_kernels.forward_with_sinks.default, (q, k, v, sinks, True))
+        used = torch.tensor([q.shape[2] - 3] * q.shape[0], dtype=torch.int32, device=DEVICE)
+        for terms in (sinks, None, None), (None, used, None), (sinks, used, used):
+            torch.library.opcheck(torch.ops.attune_kernels.forward_with_terms.default, (q, k, v, *terms, True))
         with torch.no_grad():
             out, lse = attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks)
-            torch.library.opcheck(torch.ops.attune_kernels.backward_with_sinks.default,
-                                  (torch.randn_like(out), *(one.detach() for one in (q, k, v, sinks)), out, lse, None, True, None, "bhsd", False,
-                                   None, True))
+            for terms in (sinks.detach(), None, None), (None, used, used):
+                torch.library.opcheck(torch.ops.attune_kernels.backward_with_terms.default,
+                                      (torch.randn_like(out), *(one.detach() for one in (q, k, v)), *terms, out, lse, None, True, None, "bhsd", False,
+                                       None, True))
 
     def test_sinks_under_vmap_grad_and_batches_of_gradients(self):
         leaves = [tensors(seed=seed, grad=False) for seed in (1, 2)]

@@ -139,6 +139,46 @@ class Transforms(unittest.TestCase):
 
 
 @unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
+class WithUsedLengths(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.values = [torch.randn(3, heads, length, 8, dtype=torch.float16) for heads, length in ((4, 6), (2, 9), (2, 9))]
+        self.used = {"seqused_q": torch.tensor([4, 6, 0], dtype=torch.int32), "seqused_kv": torch.tensor([9, 5, 3], dtype=torch.int32)}
+
+    def alone(self, q, k, v, batch):
+        rows, keys = (self.used[name][batch] for name in ("seqused_q", "seqused_kv"))
+        return attune.attention(q[batch:batch + 1, :, :rows], k[batch:batch + 1, :, :keys], v[batch:batch + 1, :, :keys], causal=True)
+
+    def test_each_sequence_is_as_it_is_alone(self):
+        for values in (self.values, [value.clone() for value in self.values]):
+            leaves = [value.clone().requires_grad_() for value in values]
+            out = attune.attention(*leaves, causal=True, **self.used)
+            gradients = torch.autograd.grad(out.float().square().sum(), leaves)
+            for batch in range(2):
+                rows, keys = (int(self.used[name][batch]) for name in ("seqused_q", "seqused_kv"))
+                others = [value.clone().requires_grad_() for value in values]
+                expected = self.alone(*others, batch)
+                torch.testing.assert_close(out[batch:batch + 1, :, :rows], expected)
+                self.assertEqual(out[batch, :, rows:].abs().sum().item(), 0)
+                wanted = torch.autograd.grad(expected.float().square().sum(), others)
+                for one, other, length in zip(gradients, wanted, (rows, keys, keys)):
+                    torch.testing.assert_close(one[batch, :, :length], other[batch, :, :length], atol=1e-2, rtol=1e-2)
+                    self.assertEqual(one[batch, :, length:].abs().sum().item(), 0)
+            self.assertTrue(all(one[2].abs().sum().item() == 0 for one in (out, *gradients)))
+
+    def test_vmap_and_grad(self):
+        def loss(q, k, v):
+            return attune.attention(q, k, v, causal=True, **self.used).float().square().sum()
+
+        one = func.grad(loss, (0, 1, 2))(*self.values)
+        leaves = [value.clone().requires_grad_() for value in self.values]
+        for of_func, of_tape in zip(one, torch.autograd.grad(loss(*leaves), leaves)):
+            torch.testing.assert_close(of_func, of_tape)
+        many = torch.vmap(lambda q: attune.attention(q, *self.values[1:], causal=True, **self.used))(self.values[0].expand(2, -1, -1, -1, -1))
+        torch.testing.assert_close(many[1], attune.attention(*self.values, causal=True, **self.used))
+
+
+@unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
 class WithSinks(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)

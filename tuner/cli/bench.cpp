@@ -62,7 +62,7 @@ int run_profile(const BenchOptions& options, const AttentionProblem& problem, co
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   const ConfigChoice choice = options.config.pick(options.problem.problem(), chosen.spec, tuned.get());
   const std::shared_ptr<Device> device = options.device.open(chosen);
-  TrialBench bench(device, problem, options.problem.seed());
+  TrialBench bench(device, problem, options.problem.seed(), options.problem.used_lengths(problem));
   const auto prepared = bench.prepare(choice.config);
   bench.launch_once(*prepared);
   const std::string command = ncu_command(prepared->plan, chosen);
@@ -98,6 +98,14 @@ const Table kTimesTable = {"",
                             {"tflops", "/tflops"},
                             {"sm_clock_mhz", "/sm_clock_mhz"}}};
 
+// The pairs that sequences of used lengths attend to, of those of sequences of all rows.
+double share_of_pairs(const AttentionProblem& problem, const UsedLengths& used) {
+  double pairs = 0;
+  for (const MaskGeometry& sequence : sequences_of(problem, used))
+    pairs += static_cast<double>(sequence.attended_pairs());
+  return pairs / static_cast<double>(problem.batch) / static_cast<double>(count_attended_pairs(problem));
+}
+
 int run(const BenchOptions& options) {
   const Format format = options.output.format();
   if (!std::isfinite(options.seconds) || options.seconds <= 0) {
@@ -126,10 +134,12 @@ int run(const BenchOptions& options) {
   TrialOptions trial;
   trial.sample_seconds = options.seconds;
   trial.cuda_ordinal = std::max(chosen.ordinal, 0);
-  TrialBench bench(device, problem, options.problem.seed());
+  const std::optional<UsedLengths> used = options.problem.used_lengths(problem);
+  TrialBench bench(device, problem, options.problem.seed(), used);
   const Measurement measurement = bench.run(choice.config, trial);
   if (format != Format::text) {
     Json document = to_json(measurement);
+    if (used && document.contains("tflops")) document["tflops"] = measurement.tflops() * share_of_pairs(problem, *used);
     document["device"] = device->description();
     document["spread"] = options.spread.factor;
     add_choice(document, choice);
@@ -143,7 +153,8 @@ int run(const BenchOptions& options) {
     if (measurement.status == MeasurementStatus::ok) {
       print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,
                                         measurement.samples_us.size(), measurement.p20_us, measurement.p80_us));
-      print_field("speed", fmt::format("{:.1f} TFLOP/s", measurement.tflops()));
+      print_field("speed",
+                  fmt::format("{:.1f} TFLOP/s", measurement.tflops() * (used ? share_of_pairs(problem, *used) : 1)));
       print_field("SM clock",
                   measurement.sm_clock_mhz ? fmt::format("{} MHz", measurement.sm_clock_mhz) : "unknown (no NVML)");
     } else {
@@ -172,6 +183,7 @@ Verb make_bench(CommandLine& command) {
                  "at these launches alone");
   options->spread.add_to(*verb);
   options->problem.add_to(*verb);
+  options->problem.add_used_lengths_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->algorithm.add_several_to(*verb);

@@ -34,7 +34,7 @@ struct CheckOutcome {
 };
 
 CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
-                   std::uint64_t seed, const OutputOptions& output) {
+                   std::uint64_t seed, const std::optional<UsedLengths>& used, const OutputOptions& output) {
   const Device& device = *runtime.device();
   const auto prepared =
       runtime.prepare(generate(problem, choice.config, device.spec(), runtime_templates(), device.target()));
@@ -47,7 +47,7 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   }
   try {
     CheckOutcome outcome{"ok", "", {}};
-    TrialBench bench(runtime.device(), problem, seed);
+    TrialBench bench(runtime.device(), problem, seed, used);
     outcome.outputs = bench.check(*prepared);
     for (const OutputErrors& output : outcome.outputs) {
       if (output.within) continue;
@@ -79,7 +79,8 @@ int run(const CheckOptions& options) {
   const ConfigChoice choice = options.config.pick(problem, chosen.spec, tuned.get());
 
   AttentionRuntime runtime(options.device.open(chosen), tuned);
-  const CheckOutcome outcome = check(runtime, problem, choice, options.problem.seed(), options.output);
+  const CheckOutcome outcome =
+      check(runtime, problem, choice, options.problem.seed(), options.problem.used_lengths(problem), options.output);
   if (options.output.json) {
     Json document = {
         {"status", outcome.status}, {"problem", canonical_text(problem)}, {"device", runtime.device()->description()}};
@@ -114,6 +115,7 @@ Verb make_check(CommandLine& command) {
       "attune check --pass backward --heads 2 --seq 100 --head-dim 64 --causal --device emulator\n"
       "attune check --algorithm standard --heads 2 --seq 100 --head-dim 64 --device emulator");
   options->problem.add_to(*verb);
+  options->problem.add_used_lengths_to(*verb);
   options->device.add_to(*verb);
   options->config.add_config_to(*verb);
   options->algorithm.add_several_to(*verb);

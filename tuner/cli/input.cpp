@@ -18,7 +18,7 @@ struct InputOptions {
 int run(const InputOptions& options) {
   options.output.leave_stdout_to(options.path);
   const AttentionProblem problem = options.problem.problem();
-  write_random_qkv(options.path, problem, options.problem.seed());
+  write_random_qkv(options.path, problem, options.problem.seed(), options.problem.used_lengths(problem));
   if (options.output.json) {
     print_json({{"status", "ok"},
                 {"output", options.path},
@@ -40,6 +40,7 @@ Verb make_input(CommandLine& command) {
       "attune input --output qkv.safetensors --dtype fp16 --batch 2 --heads 8 --seq 1024 --head-dim 128");
   verb->add_option("--output", options->path, "safetensors to write; - is standard output").required();
   options->problem.add_to(*verb, Passes::forward);
+  options->problem.add_used_lengths_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -93,6 +94,16 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
   verb.add_option("--seed", seed_, "of random inputs (default 1)").group(group);
 }
 
+void ProblemOptions::add_used_lengths_to(CommandLine& verb) {
+  const char* group = "Problem";
+  verb.add_option("--used-lengths", used_,
+                  "rows of each sequence, as 77,0,130: its first queries and keys (--lengths used, whose lengths are "
+                  "random otherwise). With a mask that names its offset, or top left, the diagonals stay")
+      .group(group);
+  verb.add_option("--used-kv-lengths", used_kv_, "keys of each sequence, where they are others than its queries")
+      .group(group);
+}
+
 namespace {
 
 // What the tensors of a call do not tell: the mask, numbers such as the scale, features.
@@ -148,6 +159,54 @@ void ProblemOptions::apply_what_is_of_call(AttentionProblem& problem) const {
   }
 }
 
+// Lengths are used ones. A mask that was named by its offset is the same for all sequences.
+void ProblemOptions::apply_used_lengths(AttentionProblem& problem) const {
+  const std::string& mask = flag("mask").text;
+  const bool stays = mask == "causal-top-left" || mask.find('@') != std::string::npos;
+  if (!used_.empty() || !used_kv_.empty()) {
+    if (!problem.has_used_lengths()) problem.lengths = Lengths::used;
+  }
+  if (problem.lengths == Lengths::used && stays) problem.lengths = Lengths::used_top_left;
+  problem = simplest_mask(problem);
+}
+
+namespace {
+
+std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string& text, std::int64_t batch,
+                                     std::int64_t most) {
+  std::vector<std::int32_t> lengths;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t length = 0;
+    const char *from = text.data() + begin, *to = text.data() + end;
+    const auto [stopped, error] = std::from_chars(from, to, length);
+    if (error != std::errc() || stopped != to || length < 0 || length > most) {
+      refuse(fmt::format("{} {}: '{}' is no number of rows from 0 to {}; write for example {} 5,0,2", flag, text,
+                         std::string(from, to), most, flag));
+    }
+    lengths.push_back(static_cast<std::int32_t>(length));
+    begin = end + 1;
+  }
+  if (static_cast<std::int64_t>(lengths.size()) != batch) {
+    refuse(fmt::format("{} {}: {} lengths, but the batch has {} entries; give one for each", flag, text, lengths.size(),
+                       batch));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+std::optional<UsedLengths> ProblemOptions::used_lengths(const AttentionProblem& problem) const {
+  if (used_.empty() && used_kv_.empty()) return std::nullopt;
+  UsedLengths used;
+  used.queries = used_.empty() ? std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
+                                                           static_cast<std::int32_t>(problem.seq_q))
+                               : lengths_of("--used-lengths", used_, problem.batch, problem.seq_q);
+  used.keys = used_kv_.empty() ? lengths_of("--used-lengths", used_, problem.batch, problem.seq_kv)
+                               : lengths_of("--used-kv-lengths", used_kv_, problem.batch, problem.seq_kv);
+  return used;
+}
+
 AttentionProblem ProblemOptions::problem() const {
   refuse_conflicts();
   AttentionProblem problem;
@@ -172,6 +231,7 @@ AttentionProblem ProblemOptions::problem() const {
     validate(problem);
     apply_what_is_of_call(problem);
   }
+  apply_used_lengths(problem);
   validate(problem);
   return problem;
 }
@@ -206,6 +266,7 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
     }
     found.alignment = named.alignment;
     if (!(found == named)) disagrees(fmt::format("--problem \"{}\"", canonical_text(named)));
+    apply_used_lengths(found);
     validate(found);
     return found;
   }
@@ -216,6 +277,7 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
   }
   validate(found);
   apply_what_is_of_call(found);
+  apply_used_lengths(found);
   validate(found);
   return found;
 }

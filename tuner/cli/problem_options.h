@@ -9,6 +9,7 @@
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/problem/problem_fields.h"
+#include "runtime/oracle/used_lengths.h"
 #include "tuner/cli/command_line.h"
 
 namespace attune::cli {
@@ -24,12 +25,19 @@ class ProblemOptions {
  public:
   void add_to(CommandLine& verb, Passes passes = Passes::all, Sizes sizes = Sizes::needed);
 
+  /// Flags of verbs that make a call's tensors: how many rows each of its sequences has.
+  void add_used_lengths_to(CommandLine& verb);
+
   bool any_given() const;
   std::uint64_t seed() const { return seed_; }
 
   /// The problem that the flags name; --seq and --head-dim are needed, others have defaults. Validated.
   /// Throws Error(invalid_argument) that names the flag.
   AttentionProblem problem() const;
+
+  /// The lengths that the flags give, of a problem of theirs; nothing where they give none. Throws
+  /// Error(invalid_argument) that names the flag.
+  std::optional<UsedLengths> used_lengths(const AttentionProblem& problem) const;
 
   /// Whether the flags name a mask, which may hide nothing of the problem: then problem() has a simpler one or none.
   bool names_mask() const;
@@ -58,8 +66,9 @@ class ProblemOptions {
   const Flag& flag(std::string_view key) const;
   void refuse_conflicts() const;
   void apply_what_is_of_call(AttentionProblem& problem) const;
+  void apply_used_lengths(AttentionProblem& problem) const;
 
-  std::string text_;
+  std::string text_, used_, used_kv_;
   std::vector<Flag> flags_;
   bool causal_ = false;
   Passes passes_ = Passes::all;

@@ -49,6 +49,7 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
   const OperandShape shape = operand_shape(problem, operand);
   const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
   if (operand == Operand::sinks) return {size(shape.heads)};
+  if (operand == Operand::seqused_q || operand == Operand::seqused_kv) return {size(shape.batch)};
   std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
   if (!has_strides(operand)) return sizes;
   if (problem.layout == Layout::bshd) std::swap(sizes[1], sizes[2]);
@@ -115,18 +116,32 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   return result;
 }
 
-std::vector<float> read_sinks(const std::filesystem::path& path, const AttentionProblem& problem) {
+TermInputs read_terms(const std::filesystem::path& path, const AttentionProblem& problem) {
+  TermInputs inputs;
+  if (!problem.sink && !problem.has_used_lengths()) return inputs;
   SafetensorsReader file(path);
-  const std::string name(to_string(Operand::sinks));
-  const TensorInfo& sinks = file.find(name);
-  if (sinks.shape != shape_in(problem, Operand::sinks)) {
-    refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected one number for each query head, [{}]", name,
-                                  fmt::join(sinks.shape, ", "), problem.heads_q));
-  }
-  return file.read_f32(name);
+  const auto require_shape = [&](Operand operand, const char* expected) {
+    const std::string name(to_string(operand));
+    const TensorInfo& tensor = file.find(name);
+    const std::vector<std::uint64_t> wanted = shape_in(problem, operand);
+    if (tensor.shape != wanted) {
+      refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected one number for each {}, [{}]", name,
+                                    fmt::join(tensor.shape, ", "), expected, fmt::join(wanted, ", ")));
+    }
+    return name;
+  };
+  if (problem.sink) inputs.sinks = file.read_f32(require_shape(Operand::sinks, "query head"));
+  if (!problem.has_used_lengths()) return inputs;
+  const auto has = [&](Operand operand) { return file.tensors().contains(std::string(to_string(operand))); };
+  const bool of_keys = has(Operand::seqused_kv);
+  if (has(Operand::seqused_q) || !of_keys)
+    inputs.used.queries = file.read_i32(require_shape(Operand::seqused_q, "batch entry"));
+  if (of_keys) inputs.used.keys = file.read_i32(require_shape(Operand::seqused_kv, "batch entry"));
+  return inputs;
 }
 
-void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed) {
+void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed,
+                      const std::optional<UsedLengths>& given) {
   require_writable_output(path, {.binary = true});  // before the numbers are made
   std::vector<std::vector<std::uint16_t>> values;
   std::vector<NamedTensor> tensors;
@@ -135,11 +150,19 @@ void write_random_qkv(const std::filesystem::path& path, const AttentionProblem&
     tensors.push_back({std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand),
                        std::as_bytes(std::span(values.back()))});
   }
+  const auto add = [&](Operand operand, std::span<const std::byte> bytes) {
+    tensors.push_back(
+        {std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand), bytes});
+  };
   std::vector<float> sinks;
   if (problem.sink) {
     sinks = random_sinks(problem, seed * 3 + values.size());
-    tensors.push_back({std::string(to_string(Operand::sinks)), element_name(problem, Operand::sinks),
-                       shape_in(problem, Operand::sinks), std::as_bytes(std::span(sinks))});
+    add(Operand::sinks, std::as_bytes(std::span(sinks)));
+  }
+  const UsedLengths used = given ? *given : random_used_lengths(problem, seed);
+  if (problem.has_used_lengths()) {
+    add(Operand::seqused_q, std::as_bytes(std::span(used.queries)));
+    add(Operand::seqused_kv, std::as_bytes(std::span(used.keys)));
   }
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["seed"] = std::to_string(seed);

@@ -43,13 +43,25 @@ struct Outputs {
   std::vector<float> lse;
 };
 
+// Of what the problem does not have there is nothing.
+void add_terms(Tensors& tensors, const TermInputs& terms, const DeviceBuffer& sinks, const DeviceBuffer& queries,
+               const DeviceBuffer& keys) {
+  const auto set = [&](Operand operand, bool any, const DeviceBuffer& buffer) {
+    if (any) tensors[operand].data = reinterpret_cast<const void*>(buffer.pointer());
+  };
+  set(Operand::sinks, !terms.sinks.empty(), sinks);
+  set(Operand::seqused_q, !terms.used.queries.empty(), queries);
+  set(Operand::seqused_kv, !terms.used.keys.empty(), keys);
+}
+
 Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, const AttentionProblem& problem,
-                const QkvFile& input, const std::vector<float>& sinks) {
+                const QkvFile& input, const TermInputs& terms) {
   const std::shared_ptr<Device>& device = runtime.device();
   Outputs outputs{std::vector<std::uint16_t>(element_count(problem, Operand::o)),
                   std::vector<float>(element_count(problem, Operand::lse))};
   const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v),
-                     of_heads = upload(device, sinks);
+                     of_heads = upload(device, terms.sinks);
+  const DeviceBuffer queries = upload(device, terms.used.queries), keys = upload(device, terms.used.keys);
   const DeviceBuffer o(device, outputs.o.size() * sizeof(std::uint16_t)),
       lse(device, outputs.lse.size() * sizeof(float));
   // 0xff bytes are NaN in every type: an element that the kernel leaves out shows.
@@ -62,7 +74,7 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
   tensors[Operand::v] = view_of(problem, Operand::v, v);
   tensors[Operand::o] = view_of(problem, Operand::o, o);
   tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
-  if (problem.sink) tensors[Operand::sinks].data = reinterpret_cast<const void*>(of_heads.pointer());
+  add_terms(tensors, terms, of_heads, queries, keys);
   runtime.launch(prepared, problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(), nullptr);
   device->synchronize(nullptr);
   device->copy_from_device(outputs.o.data(), o.pointer(), o.bytes());
@@ -72,18 +84,19 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
 
 /// By the CPU, unless that would take long and there is a GPU: then by the fp64 kernel.
 ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem& problem, const QkvFile& input,
-                              const std::vector<float>& sinks) {
+                              const TermInputs& terms) {
   const std::shared_ptr<Device>& device = runtime.device();
   if (!device->can_time() || count_flops(problem) <= kCpuOracleFlops) {
-    return reference_forward(problem, input.q, input.k, input.v, sinks);
+    return reference_forward(problem, input.q, input.k, input.v, terms.sinks, terms.used);
   }
   const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v),
-                     of_heads = upload(device, sinks);
+                     of_heads = upload(device, terms.sinks);
+  const DeviceBuffer queries = upload(device, terms.used.queries), keys = upload(device, terms.used.keys);
   Tensors tensors;
   tensors[Operand::q] = view_of(problem, Operand::q, q);
   tensors[Operand::k] = view_of(problem, Operand::k, k);
   tensors[Operand::v] = view_of(problem, Operand::v, v);
-  if (problem.sink) tensors[Operand::sinks].data = reinterpret_cast<const void*>(of_heads.pointer());
+  add_terms(tensors, terms, of_heads, queries, keys);
   return reference_forward_on_device(device, problem, tensors);
 }
 
@@ -91,7 +104,7 @@ int run(const RunOptions& options) {
   options.output.leave_stdout_to(options.output_path);
   const QkvFile input = read_qkv(options.input_path, options.problem.layout());
   const AttentionProblem problem = options.problem.problem_of(input.problem);
-  const std::vector<float> sinks = problem.sink ? read_sinks(options.input_path, problem) : std::vector<float>();
+  const TermInputs terms = read_terms(options.input_path, problem);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
@@ -105,12 +118,12 @@ int run(const RunOptions& options) {
   const bool given = options.config.given();
   const auto prepared = runtime.prepare(problem, given ? std::optional(picked.config) : std::nullopt);
   const ConfigChoice& choice = given ? picked : prepared->choice;  // another one, where a pick does not compile
-  const Outputs outputs = forward(runtime, *prepared, problem, input, sinks);
+  const Outputs outputs = forward(runtime, *prepared, problem, input, terms);
   write_output(options.output_path, problem, outputs.o, outputs.lse, canonical_text(choice.config), inputs);
 
   ForwardErrors errors;
   if (options.check) {
-    errors = compare_forward(problem, reference_of(runtime, problem, input, sinks), outputs.o, outputs.lse);
+    errors = compare_forward(problem, reference_of(runtime, problem, input, terms), outputs.o, outputs.lse);
   }
   const bool within = !options.check || errors.within();
   if (options.output.json) {
@@ -145,7 +158,8 @@ Verb make_run(CommandLine& command) {
   verb->add_option("--input", options->input_path,
                    "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) "
                    "for bshd; with "
-                   "--sink also sinks (F32), one for each query head")
+                   "--sink also sinks (F32), one for each query head; with --lengths used also seqused_q and "
+                   "seqused_kv (I32), or one of them, a number of rows for each batch entry")
       .required();
   verb->add_option("--output", options->output_path,
                    "safetensors to write: o as q is, lse as F32 (batch, head, seq); - is standard output")

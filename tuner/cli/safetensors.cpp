@@ -187,6 +187,12 @@ std::vector<float> SafetensorsReader::read_f32(const std::string& name) {
   return read_values<float>(name, tensor);
 }
 
+std::vector<std::int32_t> SafetensorsReader::read_i32(const std::string& name) {
+  const TensorInfo& tensor = find(name);
+  if (tensor.dtype != "I32") refuse_file(path_, fmt::format("tensor '{}' is {}: expected I32", name, tensor.dtype));
+  return read_values<std::int32_t>(name, tensor);
+}
+
 template <typename Value>
 std::vector<Value> SafetensorsReader::read_values(const std::string& name, const TensorInfo& tensor) {
   const std::uint64_t bytes = tensor.end - tensor.begin;

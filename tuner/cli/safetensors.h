@@ -51,6 +51,7 @@ class SafetensorsReader {
   std::vector<std::uint16_t> read_u16(const std::string& name);
   /// The values of a tensor of F32. Throws as read_u16().
   std::vector<float> read_f32(const std::string& name);
+  std::vector<std::int32_t> read_i32(const std::string& name);
 
  private:
   template <typename Value>

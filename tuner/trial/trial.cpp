@@ -36,6 +36,9 @@ struct TrialBench::State {
   std::shared_ptr<Device> device;
   AttentionProblem problem;
   std::uint64_t seed;
+  const bool times_used;       // whether the checked lengths are timed, too
+  const UsedLengths used;      // of a problem that has them
+  DeviceBuffer whole_lengths;  // of such: the lengths of queries, then of keys, that are timed instead
   AttentionRuntime runtime;
   TrialTensors tensors;
   std::vector<std::uint64_t> input_checksums;
@@ -46,10 +49,13 @@ struct TrialBench::State {
   std::string no_memory;                         // why there are no tensors
   double warm_up_seconds = kFirstWarmUpSeconds;  // before the next timing
 
-  State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed)
+  State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed,
+        std::optional<UsedLengths> given)
       : device(std::move(on)),
         problem(validated(asked)),
         seed(with_seed),
+        times_used(given.has_value()),
+        used(given ? std::move(*given) : random_used_lengths(problem, with_seed)),
         runtime(device, nullptr, runtime_templates()),
         tensors(device, problem),
         forward(device, runtime, problem) {
@@ -64,6 +70,7 @@ struct TrialBench::State {
       return;
     }
     fill_inputs();
+    make_whole_lengths();
     input_checksums = tensors.input_checksums(device_oracle.get());
   }
 
@@ -82,7 +89,25 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
-  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, device_oracle.get(), forward); }
+  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, used, device_oracle.get(), forward); }
+
+  void make_whole_lengths() {
+    if (!problem.has_used_lengths() || times_used) return;
+    std::vector<std::int32_t> lengths(static_cast<std::size_t>(problem.batch),
+                                      static_cast<std::int32_t>(problem.seq_q));
+    lengths.resize(2 * lengths.size(), static_cast<std::int32_t>(problem.seq_kv));
+    whole_lengths = DeviceBuffer(device, lengths.size() * sizeof(std::int32_t));
+    device->copy_to_device(whole_lengths.pointer(), lengths.data(), whole_lengths.bytes());
+  }
+
+  // What is timed.
+  Tensors timed_call(std::size_t copy) const {
+    Tensors call = tensors.call(copy);
+    if (whole_lengths.bytes() == 0) return call;
+    call[Operand::seqused_q].data = reinterpret_cast<const void*>(whole_lengths.pointer());
+    call[Operand::seqused_kv].data = reinterpret_cast<const void*>(whole_lengths.pointer() + whole_lengths.bytes() / 2);
+    return call;
+  }
 
   void require_tensors() const {
     if (!no_memory.empty()) throw Error(ErrorCode::driver, "out of memory: " + no_memory);
@@ -115,16 +140,16 @@ struct TrialBench::State {
   }
 
   // Of a call as the library makes it. `of` is the bench's problem, or differs from it in its scale alone.
-  void launch(const PreparedAttention& prepared, const AttentionProblem& of, std::size_t copy,
+  void launch(const PreparedAttention& prepared, const AttentionProblem& of, const Tensors& call,
               const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
-    runtime.launch(prepared, of, tensors.call(copy), at, workspace.bytes(), nullptr);
+    runtime.launch(prepared, of, call, at, workspace.bytes(), nullptr);
   }
 
   void launch_once(const PreparedAttention& prepared) {
     const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
     tensors.poison_outputs();
-    launch(prepared, problem, 0, workspace);
+    launch(prepared, problem, tensors.call(0), workspace);
     device->synchronize(nullptr);
   }
 
@@ -160,7 +185,7 @@ struct TrialBench::State {
     timed.softmax_scale *= static_cast<float>(spread);
     TimedWork work;
     work.launch = [this, &prepared, &workspace, timed](std::uint64_t index) {
-      launch(prepared, timed, index % tensors.copies(), workspace);
+      launch(prepared, timed, timed_call(index % tensors.copies()), workspace);
     };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
     // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
@@ -173,6 +198,8 @@ struct TrialBench::State {
       Tensors repeated = tensors.call(0);
       for (const Operand operand : kOperands) repeated[operand].stride_batch = 0;
       repeated[Operand::lse].data = nullptr;
+      // There are fewer lengths than entries.
+      repeated[Operand::seqused_q].data = repeated[Operand::seqused_kv].data = nullptr;
       const DeviceBuffer& used = forward.prepared() ? forward.workspace() : workspace;
       runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
     };
@@ -312,8 +339,9 @@ struct TrialBench::State {
   }
 };
 
-TrialBench::TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed)
-    : state_(std::make_unique<State>(std::move(device), problem, seed)) {}
+TrialBench::TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed,
+                       std::optional<UsedLengths> used)
+    : state_(std::make_unique<State>(std::move(device), problem, seed, std::move(used))) {}
 TrialBench::~TrialBench() = default;
 
 Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& options) {

@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops
 from ._library import AttuneError, set_log_callback
+from ._options import terms_of
 from ._sdpa import disable_sdpa, enable_sdpa
 
 __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "enable_sdpa", "load_pack",
@@ -79,7 +80,7 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False, softcap=0.0, sinks=None
+    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -102,6 +103,10 @@ def attention(
     sinks: (heads,) of q, float32, float16 or bfloat16, a number that counts in the softmax of each query of its head as one more score does,
     neither scaled nor capped, and has no value: lse is ln(exp(sink) + ...), and the sink where a query attends to nothing. Gradients flow to
     them, and have the same bits on each run.
+    seqused_q, seqused_kv: (batch,) int32 on the device, which the host never reads: of each batch entry so many queries and keys, the first
+    ones, are its sequence; all where one is None. What lies behind is read into no result, whatever it holds: there out and gradients are 0,
+    and lse is that of a query that attends to nothing. The diagonal of causal and window ends at the last query and key of each sequence; with
+    top_left it begins at the first ones.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -110,10 +115,10 @@ def attention(
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
                                               return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
-                                              softcap=softcap, sinks=sinks)
+                                              softcap=softcap, sinks=sinks, seqused_q=seqused_q, seqused_kv=seqused_kv)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        sinks = _as_kernels_take_them(sinks)
-        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), sinks)
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), terms)
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
@@ -123,12 +128,12 @@ def attention(
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if sinks is not None:
-        sinks = _as_kernels_take_them(sinks)
+    if sinks is not None or seqused_q is not None or seqused_kv is not None:
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
         if out is None and (is_differentiated or _operators_are_watched()):
-            out, lse = _ops.forward(q, k, v, options, sinks)
+            out, lse = _ops.forward(q, k, v, options, terms)
         else:
-            out, lse = _calls.forward(q, k, v, options, out, return_lse, sinks=sinks)
+            out, lse = _calls.forward(q, k, v, options, out, return_lse, terms=terms)
     elif out is None and _operators_are_watched():
         out, lse = _ops.forward(q, k, v, options)
     elif is_differentiated and not return_lse:
@@ -227,6 +232,8 @@ def backward(
     invariant=False,
     softcap=0.0,
     sinks=None,
+    seqused_q=None,
+    seqused_kv=None,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -238,25 +245,26 @@ def backward(
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+    terms = terms_of(sinks, seqused_q, seqused_kv)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
-        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, sinks)
-    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, sinks)
+        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms)
+    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms)
 
 
 @_outside_graphs
 def unsupported(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
-    sinks=None
+    sinks=None, seqused_q=None, seqused_kv=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    sinks = _as_kernels_take_them(sinks)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
     passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks))
     for pass_ in passes:
         try:
-            checked = _calls.Checked(q, k, v, options, pass_, sinks=sinks)
+            checked = _calls.Checked(q, k, v, options, pass_, terms=terms)
         except (TypeError, ValueError) as error:
             return str(error)
         reason = "" if checked.is_empty else _text_of(checked.library.attune_unsupported, checked.problem)
@@ -272,7 +280,7 @@ def _backward_outside_graphs(*arguments):
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
-            softcap=0.0, sinks=None):
+            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
@@ -280,18 +288,20 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
     """
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, sinks=_as_kernels_take_them(sinks)), config)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, terms=terms), config)
 
 
 @_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
-    softcap=0.0, sinks=None
+    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, sinks=_as_kernels_take_them(sinks)), config)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms), config)
 
 
 class _PreparedPass:
@@ -319,13 +329,14 @@ class Prepared(_PreparedPass):
     result cannot be differentiated."""
 
     @_outside_graphs
-    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None):
+    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
         _refuse_forward_mode(q, k, v, sinks)
         if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, _as_kernels_take_them(sinks))
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+        out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
         return (out, lse) if return_lse else out
 
 
@@ -334,9 +345,10 @@ class PreparedBackward(_PreparedPass):
     heads and lengths."""
 
     @_outside_graphs
-    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None):
+    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None):
         _refuse_transforms()
-        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle, sinks)
+        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
+                               terms_of(sinks, seqused_q, seqused_kv))
 
 
 def _text_of(function, problem):

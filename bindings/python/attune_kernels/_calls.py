@@ -24,11 +24,12 @@ _forward_launchers, _backward_launchers = {}, {}
 _known_calls = _extension.load()  # None: all calls are served here
 
 
-def forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=None):
+def forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=None):
     """Launches forward, the prepared one if there is one. Returns out, allocated if it is None, and lse or None.
 
-    options: a tuple of the values of _options.OPTIONS, as attention() takes them. sinks: (heads), float32, or None."""
-    if _known_calls is not None and out is None and prepared is None and sinks is None:
+    options: a tuple of the values of _options.OPTIONS, as attention() takes them. terms: Terms as kernels take them,
+    or None."""
+    if _known_calls is not None and out is None and prepared is None and terms is None:
         results = _known_calls.forward(q, k, v, options, return_lse)
         if results is not None:
             return results
@@ -38,19 +39,19 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=N
         if out is None and q_data and k_data and v_data:
             kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
                     q.get_device(), k.get_device(), v.get_device(), options, (q_data | k_data | v_data) & 15)
-            if sinks is not None:
-                kind = (*kind, *_kind_of_sinks(sinks))
+            if terms is not None:
+                kind = (*kind, *map(_kind_of_term, terms))
             launcher = _forward_launchers.get(kind)
     except _NOT_SO:
         kind = None
     if launcher is None:
-        checked = Checked(q, k, v, options, _library.FORWARD, sinks=sinks)
+        checked = Checked(q, k, v, options, _library.FORWARD, terms=terms)
         if out is not None:
             check_like("out", out, "q", q)
         if checked.is_empty:
             return _forward_of_nothing(checked, out, return_lse)
         launcher = _ForwardLauncher(checked, empty_like(q) if out is None else out)
-        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None and sinks is None:
+        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None and terms is None:
             launcher.enter(q, k, v, options)
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if out is None:
@@ -58,21 +59,21 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, sinks=N
     lse = q.new_empty(launcher.lse_shape, dtype=torch.float32) if return_lse else None
     structs = launcher.structs()
     structs.set_tensors(q_data, k_data, v_data, out.data_ptr(), lse.data_ptr() if return_lse else 0)
-    if sinks is not None:
-        structs.set_data(_library.LSE + 1, sinks.data_ptr())
+    if terms is not None:
+        structs.set_terms(_library.LSE + 1, terms)
     launcher.run(prepared, q, structs)
     return out, lse
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, sinks=None):
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None):
     """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, and of sinks if there are some, allocated if
     grads is None."""
-    if _known_calls is not None and grads is None and prepared is None and sinks is None \
+    if _known_calls is not None and grads is None and prepared is None and terms is None \
             and not (torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse)):
         results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
         if results is not None:
             return results
-    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, sinks)
+    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms)
 
 
 def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
@@ -88,11 +89,12 @@ def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
     return backward(grad_out, q, k, v, out, lse, grad_lse, options)
 
 
-def _kind_of_sinks(sinks):
-    return sinks.shape, sinks.stride(), sinks.dtype, sinks.get_device()
+def _kind_of_term(tensor):
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.data_ptr() & 3)
 
 
-def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, sinks):
+def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms):
+    sinks = None if terms is None else terms.sinks
     if options[_DETERMINISTIC] is None:
         options = (*options[:_DETERMINISTIC], torch.are_deterministic_algorithms_enabled(), *options[_DETERMINISTIC + 1:])
     launcher = kind = None
@@ -105,19 +107,19 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
                     q.dtype, k.dtype, v.dtype, out.dtype, grad_out.dtype, lse.dtype,
                     q.get_device(), k.get_device(), v.get_device(), out.get_device(), grad_out.get_device(), lse.get_device(),
                     of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
-            if sinks is not None:
-                kind = (*kind, *_kind_of_sinks(sinks))
+            if terms is not None:
+                kind = (*kind, *map(_kind_of_term, terms))
             launcher = _backward_launchers.get(kind)
     except _NOT_SO:
         kind = None
     if launcher is None:
-        checked = Checked(q, k, v, options, _library.BACKWARD, sinks=sinks)
+        checked = Checked(q, k, v, options, _library.BACKWARD, terms=terms)
         checked.check_backward(grad_out, out, lse, grad_lse, grads)
     if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, sinks, *(grads or ())):
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
     if launcher is None and not checked.is_empty:
         launcher = _BackwardLauncher(checked, grad_out, out, [empty_like(tensor) for tensor in (q, k, v)] if grads is None else grads)
-        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None and sinks is None:
+        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None and terms is None:
             launcher.enter(grad_out, q, k, v, out, lse, grad_lse, options)
     if grads is not None:
         d_q, d_k, d_v = grads[:3]
@@ -131,14 +133,16 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         for grad in grads:
             grad.zero_()
         if sinks is not None and grad_lse is not None:
+            if terms.seqused_q is not None:  # what lies behind may be anything
+                rows = torch.arange(grad_lse.shape[2], device=grad_lse.device)
+                grad_lse = grad_lse.masked_fill(rows >= terms.seqused_q[:, None, None], 0)
             grads[3].copy_(grad_lse.sum((0, 2)))  # lse of a query without keys is the sink
         return grads
     structs = launcher.structs()
     structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
     structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
-    if sinks is not None:
-        structs.set_data(_library.SINKS, sinks.data_ptr())
-        structs.set_data(_library.D_SINKS, grads[3].data_ptr())
+    if terms is not None:
+        structs.set_terms(_library.D_LSE + 1, terms, None if sinks is None else grads[3])
     launcher.run(prepared, q, structs)
     return grads
 
@@ -271,6 +275,13 @@ class _Structs:
         """Of the operand in a place of the list."""
         self._words[5 * place + 1] = data
 
+    def set_terms(self, place, terms, d_sinks=None):
+        """From a place of the list on, in the order of Checked.operands()."""
+        backward = place > _library.LSE + 1
+        for tensor in (terms.sinks, *([d_sinks] if backward else []), terms.seqused_q, terms.seqused_kv):
+            self.set_data(place, 0 if tensor is None else tensor.data_ptr())
+            place += 1
+
     def set_gradients(self, d_o, d_q, d_k, d_v, d_lse):
         words = self._words
         words[26], words[31], words[36], words[41], words[46] = d_q, d_k, d_v, d_o, d_lse
@@ -292,8 +303,8 @@ class Checked:
 
     A call that is only traced has tensors without memory: traced=True asks for none, and neither for the library."""
 
-    def __init__(self, q, k, v, options, pass_, traced=False, sinks=None):
-        self.options, self.sinks = options, sinks
+    def __init__(self, q, k, v, options, pass_, traced=False, terms=None):
+        self.options, self.terms, self.sinks = options, terms, None if terms is None else terms.sinks
         causal, scale, layout, top_left, window, deterministic, invariant, softcap = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
@@ -316,8 +327,9 @@ class Checked:
             raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
-        if sinks is not None:
-            self._check_sinks("sinks", sinks)
+        if self.sinks is not None:
+            self._check_sinks("sinks", self.sinks)
+        self._check_used_lengths()
         if traced:
             self._check_what_the_library_is_not_asked()
             return
@@ -342,7 +354,8 @@ class Checked:
             deterministic=bool(torch.are_deterministic_algorithms_enabled() if deterministic is None else deterministic),
             invariant=bool(invariant),
             softcap=softcap,
-            sink=sinks is not None,
+            sink=self.sinks is not None,
+            used_lengths=self.has_used_lengths,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -365,16 +378,16 @@ class Checked:
             check_like("grads[2]", grads[2], "v", self.v)
 
     def operands(self, out, grad_out=None, grads=None):
-        """A list of attune_operand in the order of their numbers, without the pointers of what has no strides (lse, sinks and their
-        gradients): of forward, or with grad_out and grads of backward."""
+        """A list of attune_operand in the order of their numbers, without the pointers of what has no strides (lse, sinks, their
+        gradients, lengths): of forward, or with grad_out and grads of backward."""
         views = {_library.Q: self.q, _library.K: self.k, _library.V: self.v, _library.O: out}
         count = _library.LSE + 1
         if grads is not None:
             views |= {_library.D_Q: grads[0], _library.D_K: grads[1], _library.D_V: grads[2], _library.D_O: grad_out}
             count = _library.D_LSE + 1
         names = list(range(count))
-        if self.sinks is not None:
-            names += [_library.SINKS] if grads is None else [_library.SINKS, _library.D_SINKS]
+        if self.terms is not None:
+            names += [_library.SINKS, *([] if grads is None else [_library.D_SINKS]), _library.SEQUSED_Q, _library.SEQUSED_KV]
         return _library.operands({name: self._view(views[name]) if name in views else _library.Tensor() for name in names})
 
     def note_alignment(self, *tensors):
@@ -387,6 +400,27 @@ class Checked:
             raise ValueError(f"q has shape {tuple(self.q.shape)}: head_dim must be a multiple of 8 from 8 to 256")
         if heads_q % heads_kv != 0 if heads_kv else heads_q > 0:
             raise ValueError(f"q has {heads_q} heads and k {heads_kv}: those of k must divide those of q")
+
+    @property
+    def has_used_lengths(self):
+        return self.terms is not None and (self.terms.seqused_q is not None or self.terms.seqused_kv is not None)
+
+    def _check_used_lengths(self):
+        if not self.has_used_lengths:
+            return
+        for name, tensor in (("seqused_q", self.terms.seqused_q), ("seqused_kv", self.terms.seqused_kv)):
+            if tensor is None:
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number of rows for each batch entry")
+            if tensor.device != self.q.device:
+                raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
+            if tensor.dtype != torch.int32:
+                raise TypeError(f"{name} is {tensor.dtype}: it must be torch.int32")
+            if tuple(tensor.shape) != self.lse_shape[:1]:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self.lse_shape[:1]}, a number for each batch entry")
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
 
     def _check_sinks(self, name, tensor):
         if not isinstance(tensor, torch.Tensor):

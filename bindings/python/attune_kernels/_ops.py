@@ -2,9 +2,11 @@
 
     torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
-    torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks, causal, ...) -> (out, lse)
-    torch.ops.attune_kernels.backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, causal, ...)
+    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, causal, ...) -> (out, lse)
+    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, ...)
         -> (grad_q, grad_k, grad_v, grad_sinks)
+
+Of what a call's terms lack grad_sinks is empty.
 
 Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
 dispatcher costs more host time than attention(), which therefore takes this way only where somebody watches operators.
@@ -13,35 +15,36 @@ dispatcher costs more host time than attention(), which therefore takes this way
 import torch
 
 from . import _calls, _library
-from ._options import SCHEMA, Options
+from ._options import SCHEMA, TERM_SCHEMA, TERMS, Options, Terms
 
 _SCHEMAS = {
     "forward": f"(Tensor q, Tensor k, Tensor v, {SCHEMA}) -> (Tensor out, Tensor lse)",
     "backward": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? grad_lse=None, {SCHEMA}) "
                 "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v)",
-    "forward_with_sinks": f"(Tensor q, Tensor k, Tensor v, Tensor sinks, {SCHEMA}) -> (Tensor out, Tensor lse)",
-    "backward_with_sinks": "(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor sinks, Tensor out, Tensor lse, Tensor? grad_lse=None, "
+    "forward_with_terms": f"(Tensor q, Tensor k, Tensor v, {TERM_SCHEMA}, {SCHEMA}) -> (Tensor out, Tensor lse)",
+    "backward_with_terms": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, {TERM_SCHEMA}, Tensor out, Tensor lse, Tensor? grad_lse=None, "
                            f"{SCHEMA}) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sinks)",
 }
 
 
-def forward(q, k, v, options, sinks=None):
-    """(out, lse) by the operator; options as attention() has them. sinks: float32, or None."""
+def forward(q, k, v, options, terms=None):
+    """(out, lse) by the operator; options as attention() has them. terms: Terms as kernels take them, or None."""
     options = _as_schema_has_them(options)
-    if sinks is not None:
-        run = _TransformedForwardWithSinks.apply if torch._C._are_functorch_transforms_active() else \
-            torch.ops.attune_kernels.forward_with_sinks
-        return run(q, k, v, sinks, *options)
+    if terms is not None:
+        run = _TransformedForwardWithTerms.apply if torch._C._are_functorch_transforms_active() else \
+            torch.ops.attune_kernels.forward_with_terms
+        return run(q, k, v, *terms, *options)
     if torch._C._are_functorch_transforms_active():
         return _TransformedForward.apply(q, k, v, *options)
     return torch.ops.attune_kernels.forward(q, k, v, *options)
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options, sinks=None):
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, terms=None):
     """(grad_q, grad_k, grad_v) by the operator, and with sinks their gradient behind them."""
     options = _as_schema_has_them(options)
-    if sinks is not None:
-        return _backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, options)
+    if terms is not None:
+        grads = _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, options)
+        return grads[:3] if terms.sinks is None else grads
     if is_of_batch(grad_out, grad_lse):
         return _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options)
     if torch._C._are_functorch_transforms_active():
@@ -49,15 +52,15 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, sinks=None):
     return torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, *options)
 
 
-def _backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse, options):
-    tensors = (grad_out, q, k, v, sinks, out, lse, grad_lse)
-    operator = torch.ops.attune_kernels.backward_with_sinks
+def _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, options):
+    tensors = (grad_out, q, k, v, *terms, out, lse, grad_lse)
+    operator = torch.ops.attune_kernels.backward_with_terms
     if is_of_batch(grad_out, grad_lse):
         level, whole, dims = _without_batch(tensors)
         grads, _ = _map_one_by_one(operator, _size_of_batch(whole, dims), dims, whole, options)
         return tuple(torch._add_batch_dim(grad, 0, level) for grad in grads)
     if torch._C._are_functorch_transforms_active():
-        operator = _TransformedBackwardWithSinks.apply
+        operator = _TransformedBackwardWithTerms.apply
     return operator(*tensors, *options)
 
 
@@ -128,42 +131,59 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
     return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options))
 
 
-def _run_forward_with_sinks(q, k, v, sinks, *options):
-    return _calls.forward(q, k, v, _options(*options), return_lse=True, sinks=sinks.contiguous())
+def _split(given):
+    """The Terms at the front of an operator's arguments, as kernels take them, and what follows."""
+    terms = Terms(*(None if tensor is None else tensor.contiguous() for tensor in given[:len(TERMS)]))
+    return terms, given[len(TERMS):]
 
 
-def _run_backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
+def _run_forward_with_terms(q, k, v, *given):
+    terms, options = _split(given)
+    return _calls.forward(q, k, v, _options(*options), return_lse=True, terms=terms)
+
+
+def _run_backward_with_terms(grad_out, q, k, v, *given):
+    terms, (out, lse, *rest) = _split(given)
+    grad_lse, *options = rest or (None,)
     if grad_out.stride(3) != 1:
         grad_out = grad_out.contiguous()
     if grad_lse is not None:
         grad_lse = grad_lse.contiguous()
-    return tuple(_calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options), sinks=sinks.contiguous()))
+    grads = tuple(_calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options), terms=terms))
+    return grads if terms.sinks is not None else (*grads, lse.new_empty(0))
 
 
-def _trace_forward_with_sinks(q, k, v, sinks, *options):
-    checked = _calls.Checked(q, k, v, _options(*options), _library.FORWARD, traced=True, sinks=sinks.contiguous())
+def _trace_forward_with_terms(q, k, v, *given):
+    terms, options = _split(given)
+    checked = _calls.Checked(q, k, v, _options(*options), _library.FORWARD, traced=True, terms=terms)
     return _calls.empty_like(q), torch.empty(checked.lse_shape, dtype=torch.float32, device=q.device)
 
 
-def _trace_backward_with_sinks(grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
-    _calls.Checked(q, k, v, _options(*options), _library.BACKWARD, traced=True, sinks=sinks.contiguous())
-    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v), torch.empty_like(sinks, memory_format=torch.contiguous_format)
+def _trace_backward_with_terms(grad_out, q, k, v, *given):
+    terms, (out, lse, *rest) = _split(given)
+    _calls.Checked(q, k, v, _options(*rest[1:]), _library.BACKWARD, traced=True, terms=terms)
+    grad_sinks = lse.new_empty(0) if terms.sinks is None else torch.empty_like(terms.sinks, memory_format=torch.contiguous_format)
+    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v), grad_sinks
 
 
-def _keep_for_backward_with_sinks(ctx, inputs, output):
-    q, k, v, sinks, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, sinks, *output)
+def _keep_for_backward_with_terms(ctx, inputs, output):
+    q, k, v, *given = inputs
+    ctx.options = given[len(TERMS):]
+    ctx.save_for_backward(q, k, v, *given[:len(TERMS)], *output)
     ctx.set_materialize_grads(False)
 
 
-def _differentiate_forward_with_sinks(ctx, grad_out, grad_lse):
+def _differentiate_forward_with_terms(ctx, grad_out, grad_lse):
     nothing = (None,) * len(ctx.options)
-    q, k, v, sinks, out, lse = ctx.saved_tensors
+    q, k, v, *terms, out, lse = ctx.saved_tensors
+    terms = Terms(*terms)
     if grad_out is None:
         if grad_lse is None:
-            return (None, None, None, None, *nothing)
+            return (None, None, None, *([None] * len(TERMS)), *nothing)
         grad_out = torch.zeros_like(out)
-    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, sinks)
+    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms)
+    of_sinks = grads[3] if terms.sinks is not None else None
+    grads = (*grads[:3], *(of_sinks if term.is_differentiated else None for term in TERMS))
     return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), *nothing)
 
 
@@ -239,26 +259,28 @@ class _TransformedBackward(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
-class _TransformedForwardWithSinks(torch.autograd.Function):
+class _TransformedForwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, sinks, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
-        return torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks, causal, scale, layout, top_left, window, deterministic, invariant,
-                                                           softcap)
+    def forward(q, k, v, sinks, seqused_q, seqused_kv, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, causal, scale, layout, top_left, window,
+                                                           deterministic, invariant, softcap)
 
-    setup_context = staticmethod(_keep_for_backward_with_sinks)
-    backward = staticmethod(_differentiate_forward_with_sinks)
+    setup_context = staticmethod(_keep_for_backward_with_terms)
+    backward = staticmethod(_differentiate_forward_with_terms)
     jvp = staticmethod(refuse_forward_mode)
 
 
-class _TransformedBackwardWithSinks(torch.autograd.Function):
+class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
-        return torch.ops.attune_kernels.backward_with_sinks(
-            grad_out, q, k, v, sinks, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
+                invariant, softcap):
+        return torch.ops.attune_kernels.backward_with_terms(
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
+            invariant, softcap)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -268,10 +290,10 @@ class _TransformedBackwardWithSinks(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
-def _cast_and_run_forward_with_sinks(q, k, v, sinks, *options):
+def _cast_and_run_forward_with_terms(q, k, v, sinks, *given):
     q, k, v = as_autocast_has_them(q, k, v)
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
-        return torch.ops.attune_kernels.forward_with_sinks(q, k, v, sinks.float(), *options)
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, None if sinks is None else sinks.float(), *given)
 
 
 def _cast_and_run_forward(q, k, v, *options):
@@ -326,23 +348,25 @@ def _map_one_by_one(operator, size, dims, tensors, options):
     return tuple(torch.stack(parts) for parts in zip(*results)), (0,) * len(results[0])
 
 
-def _map_forward_with_sinks(info, in_dims, q, k, v, sinks, *options):
-    return _map_one_by_one(torch.ops.attune_kernels.forward_with_sinks, info.batch_size, in_dims, (q, k, v, sinks), options)
+def _map_forward_with_terms(info, in_dims, q, k, v, *given):
+    tensors = (q, k, v, *given[:len(TERMS)])
+    return _map_one_by_one(torch.ops.attune_kernels.forward_with_terms, info.batch_size, in_dims, tensors, given[len(TERMS):])
 
 
-def _map_backward_with_sinks(info, in_dims, grad_out, q, k, v, sinks, out, lse, grad_lse=None, *options):
-    tensors = (grad_out, q, k, v, sinks, out, lse, grad_lse)
-    return _map_one_by_one(torch.ops.attune_kernels.backward_with_sinks, info.batch_size, in_dims, tensors, options)
+def _map_backward_with_terms(info, in_dims, grad_out, q, k, v, *given):
+    count = len(TERMS) + 3  # out, lse and grad_lse follow
+    tensors = (grad_out, q, k, v, *given[:count])
+    return _map_one_by_one(torch.ops.attune_kernels.backward_with_terms, info.batch_size, in_dims, tensors, given[count:])
 
 
 _OF_PLAIN = dict(run_forward=_run_forward, run_backward=_run_backward, cast_and_run_forward=_cast_and_run_forward,
                  trace_forward=_trace_forward, trace_backward=_trace_backward, keep_for_backward=_keep_for_backward,
                  differentiate_forward=_differentiate_forward, map_forward=_map_forward, map_backward=_map_backward)
-_OF_SINKS = dict(run_forward=_run_forward_with_sinks, run_backward=_run_backward_with_sinks,
-                 cast_and_run_forward=_cast_and_run_forward_with_sinks, trace_forward=_trace_forward_with_sinks,
-                 trace_backward=_trace_backward_with_sinks, keep_for_backward=_keep_for_backward_with_sinks,
-                 differentiate_forward=_differentiate_forward_with_sinks, map_forward=_map_forward_with_sinks,
-                 map_backward=_map_backward_with_sinks)
+_OF_TERMS = dict(run_forward=_run_forward_with_terms, run_backward=_run_backward_with_terms,
+                 cast_and_run_forward=_cast_and_run_forward_with_terms, trace_forward=_trace_forward_with_terms,
+                 trace_backward=_trace_backward_with_terms, keep_for_backward=_keep_for_backward_with_terms,
+                 differentiate_forward=_differentiate_forward_with_terms, map_forward=_map_forward_with_terms,
+                 map_backward=_map_backward_with_terms)
 
 
 def _define():
@@ -351,7 +375,7 @@ def _define():
     tags = [torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)]
     for name, schema in _SCHEMAS.items():
         library.define(name + schema, tags=tags)
-    for suffix, of in (("", _OF_PLAIN), ("_with_sinks", _OF_SINKS)):
+    for suffix, of in (("", _OF_PLAIN), ("_with_terms", _OF_TERMS)):
         forward, backward = "forward" + suffix, "backward" + suffix
         library.impl(forward, of["run_forward"], "CUDA")
         library.impl(backward, of["run_backward"], "CUDA")

@@ -1,4 +1,5 @@
 #include "generator/problem/problem_fields.h"
+#include "generator/problem/mask_geometry.h"
 
 #include <set>
 #include <string>
