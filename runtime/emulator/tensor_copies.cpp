@@ -163,6 +163,14 @@ void CtaGroup::tensor_load(const char* name, std::uint32_t to, const void* map, 
   if (ctas == 0) fail(fmt::format("{} to no CTA", name));
   check_tile(copy, "writes");
   check_tensor(copy, "reads");
+  bool any = false;
+  for_each_row(copy, [&](std::uint32_t, std::uint32_t, std::uint64_t, std::uint32_t) { any = true; });
+  if (!any && !memory_.find(copy.map.address)) {
+    fail(
+        fmt::format("{} of a box that lies beside its tensor as a whole, by a map that begins at {:#x}: a GPU looks "
+                    "there nevertheless, and {}",
+                    name, copy.map.address, memory_.describe(copy.map.address)));
+  }
   for (std::uint32_t left = ctas; left; left &= left - 1)
     start_load(cta_of_cluster(name, static_cast<std::uint32_t>(std::countr_zero(left))), copy, barrier);
   end_of_turn();

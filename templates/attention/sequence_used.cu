@@ -15,7 +15,7 @@ struct Sequence {
   // Whatever the number says, no row that is not there is touched.
   __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
     if (counts == nullptr) return stored;
-    const i32 rows = uniform_i32(ld_global_i32(counts + batch));
+    const i32 rows = ld_global_i32(counts + batch);
     return rows < 0 ? 0 : rows < stored ? rows : stored;
   }
 };

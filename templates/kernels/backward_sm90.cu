@@ -148,15 +148,27 @@ struct Barriers {
 
 //% include schedule/key_tiles_of_cta_${tile_scheduler}
 
+//% if short_sequences
+__device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
+
+//% end
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys${walked_by}.
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
 //% if query_parts
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) { keep_part(blocks, tile.part); }
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {
+    keep_part(blocks, tile.part);
 //% else
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {}
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {
 //% end
+//% if short_sequences
+    // Every lane has the same numbers, as ptxas cannot know of a load: the loops would count as divergent, and each product would fetch its descriptors from
+    // the registers of the lanes.
+    blocks.begin = uniform(blocks.begin);
+    blocks.end = uniform(blocks.end);
+//% end
+  }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 

@@ -1,3 +1,7 @@
+//% if short_sequences
+__device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
+
+//% end
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
   Sequence sequence;
@@ -27,7 +31,19 @@ struct RowsOfWarpgroup {
     if (blocks.end <= blocks.begin) blocks.begin = blocks.end = tile.blocks.begin;
     unused_first_blocks = blocks.begin - tile.blocks.begin;
 //% end
+//% if short_sequences
+    // Every lane has the same numbers, as ptxas cannot know of a load: see ConsumerTiles. Registers are short in the loops over them.
+    blocks.end = uniform(blocks.end);
+    blocks.unmasked_end = uniform(blocks.unmasked_end);
+//% if masked_begin
+    blocks.begin = uniform(blocks.begin);
+    blocks.unmasked_begin = uniform(blocks.unmasked_begin);
+    unused_first_blocks = blocks.begin - uniform(tile.blocks.begin);
+//% end
+    unused_blocks = uniform(tile.blocks.end) - blocks.end;
+//% else
     unused_blocks = tile.blocks.end - blocks.end;
+//% end
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };

@@ -27,6 +27,12 @@ struct LiveBlocks {
 //% end
     end = blocks.end;
 //% end
+//% if short_sequences
+    begin = uniform(begin);
+    unmasked_begin = uniform(unmasked_begin);
+    unmasked_end = uniform(unmasked_end);
+    end = uniform(end);
+//% end
   }
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
 };

@@ -16,7 +16,7 @@ const Configs kForwardSm90 = {
     "sm90 q64 kv32 st2 rescale8 parts3",
     "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
     "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent",
-    "sm90 q128 kv64 st2 overlap=across psmem cluster2 scheduler=static-persistent",
+    "sm90 q128 kv64 st2 overlap=across psmem scheduler=static-persistent",
     "sm90 q64 kv32 st1 exp4 overlap=within pack-gqa ascending-keys"};
 const Configs kBackwardSm80 = {"sm80 q32 kv32 w2 st2", "sm80 q64 kv64 w4 st1 query-warps2 dq=atomic",
                                "sm80 q32 kv32 w2 st2 dq=ordered", "sm80 q16 kv16 w1 st1 query-parts3 dq=atomic"};

@@ -163,25 +163,6 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
                    exactly(exchanged)});
   std::vector<std::uint32_t> united(64);  // a bit of each lane of warp 0, and of warp 1 those of its thread indices
   for (int i = 0; i < 64; ++i) united[static_cast<std::size_t>(i)] = i < 32 ? 0xffffffffu : 0x3fu;
-  // Also by a part of a warp, each with a number of its own.
-  cases.push_back({"uniform_i32",
-                   {R"(
-u32 x = 0;
-if (thread % 32 < 5) x = static_cast<u32>(uniform_i32(-7));
-else if (thread % 32 == 9) x = static_cast<u32>(uniform_i32(static_cast<i32>(thread)));
-out_u32(args, thread, x + static_cast<u32>(uniform_i32(thread < 32 ? 3 : 1000)));
-)",
-                    64},
-                   {},
-                   4 * 64,
-                   exactly([] {
-                     std::vector<std::uint32_t> expected;
-                     for (std::uint32_t thread = 0; thread < 64; ++thread) {
-                       const std::uint32_t x = thread % 32 < 5 ? 0u - 7 : thread % 32 == 9 ? thread : 0;
-                       expected.push_back(x + (thread < 32 ? 3 : 1000));
-                     }
-                     return expected;
-                   }())});
   cases.push_back({"redux_sync_or_b32",
                    {"out_u32(args, thread, redux_sync_or_b32(thread < 32 ? 1u << thread : thread));\n", 64},
                    {},

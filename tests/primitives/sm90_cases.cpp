@@ -108,14 +108,14 @@ bar_sync();
 }
 
 // A map whose copies end where `size` rows do, as attention/kv_source_used_tensor_map has it: rows behind that are
-// zeros, though the tensor has more.
+// zeros, though the tensor has more. Each box begins within its sequence.
 void add_tensor_load_of_sizes(std::vector<PrimitiveCase>& cases) {
   struct Load {
     BoxAt at;
     int size;
   };
-  const Load loads[] = {{{0, 0, 0, 0}, 21}, {{32, 1, 16, 1}, 21}, {{0, 2, 0, 1}, 5}, {{8, 1, 8, 1}, 9},
-                        {{0, 0, 8, 0}, 8},  {{0, 1, 0, 1}, 0},    {{0, 0, 16, 1}, 3}};
+  const Load loads[] = {{{0, 0, 0, 0}, 21}, {{32, 1, 16, 1}, 21}, {{0, 2, 0, 1}, 5},  {{8, 1, 8, 1}, 9},
+                        {{0, 0, 8, 0}, 10}, {{0, 1, 0, 1}, 1},    {{0, 0, 16, 1}, 20}};
   constexpr std::uint32_t kColumns = 32;
   constexpr std::size_t kRowBytes = 2 * kColumns, kBytes = kRowBytes * kBoxRows;
   const Words words = random_words(kTensor.elements(), 15);
@@ -628,33 +628,6 @@ barrier_cluster_sync();
     test.kernel.cluster = 2;
     test.kernel.in_map = tensor.map(64, 1, 8, 128);
     cases.push_back(test);
-    PrimitiveCase of_sizes{"cp_async_bulk_tensor_5d_load_multicast",
-                           sm90_kernel(R"(
-const u32 full = shared_base() + 2048, rank = cluster_cta_rank();
-if (thread == 0) {
-  mbarrier_init(full, 1);
-  fence_mbarrier_init();
-}
-barrier_cluster_sync();
-if (thread == 0) {
-  mbarrier_arrive_expect_tx(full, 2048);
-  cp_async_bulk_tensor_5d_load_multicast(shared_base() + 1024 * rank, args.in_map, full, 3, 0, 0, 16 * (block_index() / 2) + 8 * rank, 48, 0);
-}
-mbarrier_wait_parity(full, 0);
-for (u32 i = thread; i < 128; i += 32) st_global_v4_b32(out_bytes(args, 2048 * block_index() + 16 * i), ld_shared_v4_b32(shared_base() + 16 * i));
-barrier_cluster_sync();
-)",
-                                       32, 2048 + 8, 6),
-                           bytes_of(words), 2 * expected.size(), exactly(expected)};
-    of_sizes.kernel.cluster = 2;
-    const std::uint64_t row = 2 * tensor.row_stride * tensor.heads;
-    of_sizes.kernel.in_map = {.address = 0 - tensor.rows * row,
-                              .rank = 5,
-                              .dims = {tensor.dim, tensor.heads, tensor.rows, tensor.rows + 1, tensor.batches},
-                              .strides_bytes = {2 * tensor.row_stride, row, row, row * tensor.rows},
-                              .box = {64, 1, 8, 1, 1},
-                              .swizzle_bytes = 128};
-    cases.push_back(of_sizes);
   }
 }
 

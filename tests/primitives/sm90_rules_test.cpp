@@ -215,6 +215,19 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
       message_of(beyond),
       ContainsSubstring("cp_async_bulk_tensor_4d_load reads 128 bytes of global memory at 0x") &&
           ContainsSubstring("as its tensor map says: 0 bytes past the end of the nearest allocation, 1024 bytes"));
+  CHECK_THAT(
+      message_of({kFullBarrier +
+                  "if (thread == 0) cp_async_bulk_tensor_5d_load(shared_base(), args.in_map, full, 0, 0, 0, 0, 0);\n"}),
+      ContainsSubstring("cp_async_bulk_tensor_5d_load with the map of a tensor of 4 dimensions"));
+  // A map that begins before its tensor: a box that is within it somewhere is copied, another one is an error.
+  Rule moved{
+      kFullBarrier +
+      "if (thread == 0) {\n  mbarrier_arrive_expect_tx(full, 1024);\n  cp_async_bulk_tensor_4d_load(shared_base(), "
+      "args.in_map, full, 0, 0, 8, 0);\n}\n"};
+  moved.in_map.address = 0 - (std::uint64_t{1} << 20);
+  CHECK_THAT(message_of(moved),
+             ContainsSubstring("cp_async_bulk_tensor_4d_load of a box that lies beside its tensor as a "
+                               "whole, by a map that begins at 0x"));
   CHECK_THAT(message_of({"prefetch_tensormap(*static_cast<const TensorMap*>(args.in));\n", 32}),
              ContainsSubstring("prefetch_tensormap with something that is no tensor map of the emulator"));
   CHECK_THAT(message_of({kFullBarrier +

@@ -67,6 +67,7 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
     refuse(config.fused_convert, "fused-convert",
            "the warpgroup that converts would have to wait for adds that run on by themselves");
   }
+  check_clusters(problem, config, reasons);
   if (config.cluster > 1) {
     const DqProducts dq = dq_products(problem, config);
     if (dq.count % config.cluster != 0) {

@@ -7,6 +7,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/wgmma.h"
 
 namespace attune {
 namespace {
@@ -124,6 +125,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   const ForwardSm90Shape shape = forward_sm90_shape(problem, config, device);
   check_sections(config, reasons);
   check_even_tiles(problem, config, reasons);
+  check_clusters(problem, config, reasons);
   check_key_parts(problem, config, device, reasons);
   check_key_walk(config, reasons);
   check_promotion(problem, config, reasons);

@@ -25,4 +25,10 @@ bool supports_wgmma(const Question& question, Reasons* reasons) {
   return reasons->size() == before;
 }
 
+void check_clusters(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
+  if (config.cluster == 1 || !problem.has_used_lengths()) return;
+  reasons->push_back(
+      fmt::format("cluster{}: sequences of used lengths may end within its tiles; leave the word out", config.cluster));
+}
+
 }  // namespace attune

@@ -25,4 +25,8 @@ int swizzle_mode(int panel_columns);
 /// can copy.
 bool supports_wgmma(const Question& question, Reasons* reasons);
 
+/// Clusters of sequences whose lengths are used ones are refused: of a tile that its CTAs load or walk together, one
+/// may have a part that lies behind the sequence as a whole, which tensor maps that end there cannot copy.
+void check_clusters(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons);
+
 }  // namespace attune

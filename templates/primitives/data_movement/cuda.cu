@@ -189,20 +189,6 @@ __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   return r;
 }
 
-// x, which is the same in all lanes of the warp that are here, as ptxas cannot know of a load.
-__device__ __forceinline__ i32 uniform_i32(i32 x) {
-  i32 r;
-  asm volatile(
-      "{\n"
-      ".reg .b32 lanes;\n"
-      "activemask.b32 lanes;\n"
-      "redux.sync.or.b32 %0, %1, lanes;\n"
-      "}"
-      : "=r"(r)
-      : "r"(x));
-  return r;
-}
-
 // Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
 __device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
   asm volatile(

@@ -123,9 +123,6 @@ inline u32 redux_sync_or_b32(u32 x) {
   return x;
 }
 
-// x, which is the same in all lanes of the warp that are here.
-inline i32 uniform_i32(i32 x) { return x; }
-
 // Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
 inline void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
   emulator.store_async("st_async_cluster_b32", to, x, barrier, cta);

@@ -19,10 +19,6 @@ inline void cp_async_bulk_tensor_5d_load(u32 to, const TensorMap& map, u32 barri
   const i32 at[5] = {dim, head, row, size, batch};
   emulator.tensor_load("cp_async_bulk_tensor_5d_load", to, &map, barrier, kOwnCta, at, 5);
 }
-inline void cp_async_bulk_tensor_5d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head, i32 row, i32 size, i32 batch) {
-  const i32 at[5] = {dim, head, row, size, batch};
-  emulator.tensor_load("cp_async_bulk_tensor_5d_load_multicast", to, &map, barrier, ctas, at, 5);
-}
 
 // Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
 inline void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) { emulator.bulk_load("cp_async_bulk_load", to, from, bytes, barrier); }
