@@ -232,3 +232,51 @@ TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulato
   CHECK(check.status == 1);
   CHECK_FALSE(check.json().at("reason").get<std::string>().empty());
 }
+
+TEST_CASE("lengths of sequences are given, checked, written and read", "[nogpu]") {
+  const std::string shape =
+      " --batch 3 --heads 2 --seq 40 --kv-seq 70 --head-dim 64 --device emulator --target h200 --json";
+  for (const char* flags : {"--causal --used-lengths 40,0,13 --used-kv-lengths 70,5,0", "--used-lengths 1,2,3",
+                            "--pass backward --mask window=9,4 --used-kv-lengths 70,64,1 --sink"}) {
+    const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
+    INFO(result.err << result.out);
+    REQUIRE(result.status == 0);
+    CHECK_THAT(result.json().at("problem").get<std::string>(), Catch::Matchers::EndsWith("used"));
+  }
+  const CommandResult stays = run_attune(words("check --mask causal-top-left --used-lengths 30,0,13" + shape));
+  REQUIRE(stays.status == 0);
+  CHECK_THAT(stays.json().at("problem").get<std::string>(), Catch::Matchers::EndsWith("used-top-left"));
+
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"--used-lengths 1,2", "2 lengths, but the batch has 3 entries"},
+      {"--used-lengths 1,2,41", "'41' is no number of rows from 0 to 40"},
+      {"--used-lengths 1,,3", "'' is no number of rows"},
+      {"--used-lengths 1,-2,3", "'-2' is no number of rows"},
+      {"--used-kv-lengths 70,71,0", "'71' is no number of rows from 0 to 70"}};
+  for (const auto& [flags, sentence] : mistakes) {
+    const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
+    CHECK(result.status == 2);
+    CHECK_THAT(result.err, ContainsSubstring(sentence));
+  }
+
+  const TemporaryFolder folder;
+  for (const char* lengths : {"", " --used-lengths 5,40,0"}) {
+    std::vector<std::string> make =
+        words("input --batch 3 --heads 2 --seq 40 --head-dim 64 --lengths used" + std::string(lengths));
+    make.insert(make.end(), {"--output", folder.file("i.safetensors")});
+    REQUIRE(run_attune(make).status == 0);
+    std::vector<std::string> run = words("run --check --json --causal --lengths used --device emulator --target h200");
+    run.insert(run.end(), {"--input", folder.file("i.safetensors"), "--output", folder.file("o.safetensors")});
+    const CommandResult result = run_attune(run);
+    INFO(result.err << result.out);
+    CHECK(result.status == 0);
+  }
+  std::vector<std::string> plain = words("input --batch 3 --heads 2 --seq 40 --head-dim 64");
+  plain.insert(plain.end(), {"--output", folder.file("p.safetensors")});
+  REQUIRE(run_attune(plain).status == 0);
+  std::vector<std::string> run = words("run --lengths used --device emulator --target h200");
+  run.insert(run.end(), {"--input", folder.file("p.safetensors"), "--output", folder.file("o.safetensors")});
+  const CommandResult without = run_attune(run);
+  CHECK(without.status == 2);
+  CHECK_THAT(without.err, ContainsSubstring("seqused_q"));
+}

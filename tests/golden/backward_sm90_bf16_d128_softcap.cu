@@ -764,7 +764,8 @@ struct KeyTilesOfCta {
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {}
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {
+  }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 

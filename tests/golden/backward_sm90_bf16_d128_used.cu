@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 69c5d560f3cb2cc2
+// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 1a01a1208b4ae387
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_8bce25a30146a764 {
+namespace attune_fe02d354ce669166 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -102,17 +102,10 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
-// x, which is the same in all lanes of the warp that are here, as ptxas cannot know of a load.
-__device__ __forceinline__ i32 uniform_i32(i32 x) {
-  i32 r;
-  asm volatile(
-      "{\n"
-      ".reg .b32 lanes;\n"
-      "activemask.b32 lanes;\n"
-      "redux.sync.or.b32 %0, %1, lanes;\n"
-      "}"
-      : "=r"(r)
-      : "r"(x));
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
+  u32 r;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -616,7 +609,7 @@ struct Sequence {
   // Whatever the number says, no row that is not there is touched.
   __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
     if (counts == nullptr) return stored;
-    const i32 rows = uniform_i32(ld_global_i32(counts + batch));
+    const i32 rows = ld_global_i32(counts + batch);
     return rows < 0 ? 0 : rows < stored ? rows : stored;
   }
 };
@@ -686,15 +679,19 @@ struct ScoreFunction {
 };
 // The coordinates of rows in tensor maps that end where a sequence does: what lies behind, which may be NaN, is copied as zeros, as 0·NaN is NaN. A
 // batch entry has `stored` rows. Its rows are counted in two dimensions, both a row wide, of which the first one ends at `stored`, and the map begins as
-// many rows before the tensor: row r of a sequence with `size` rows has the coordinates stored - size + r and size.
+// many rows before the tensor: row r of a sequence with `size` rows has the coordinates stored - size + r and size. A box must begin within its sequence:
+// of one that lies beside its tensor as a whole a GPU looks at where the map begins, where there may be no memory. A tile that has no row of its sequence is
+// in no product, and copied as it lies.
 struct MapPlace {
   i32 row, size, batch;
+
+  __device__ __forceinline__ MapPlace(i32 batch, i32 stored, i32 existing, i32 first) : size(first < existing ? existing : stored), batch(batch) { row = stored - size + first; }
 };
 __device__ __forceinline__ MapPlace place_of_queries(const Arguments& args, const Sequence& sequence, i32 row) {
-  return {stored_queries(args) - sequence.queries + row, sequence.queries, sequence.batch};
+  return MapPlace(sequence.batch, stored_queries(args), sequence.queries, row);
 }
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments& args, const Sequence& sequence, i32 block) {
-  return {stored_keys(args) - sequence.keys + block * kBlockKv, sequence.keys, sequence.batch};
+  return MapPlace(sequence.batch, stored_keys(args), sequence.keys, block * kBlockKv);
 }
 
 // Copies a box of a tile: the columns of a panel.
@@ -805,11 +802,18 @@ struct KeyTilesOfCta {
   }
 };
 
+__device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
+
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {}
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {
+    // Every lane has the same numbers, as ptxas cannot know of a load: the loops would count as divergent, and each product would fetch its descriptors from
+    // the registers of the lanes.
+    blocks.begin = uniform(blocks.begin);
+    blocks.end = uniform(blocks.end);
+  }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
@@ -1060,6 +1064,10 @@ struct LiveBlocks {
     unmasked_begin = blocks.unmasked_begin;
     unmasked_end = blocks.end;
     end = blocks.end;
+    begin = uniform(begin);
+    unmasked_begin = uniform(unmasked_begin);
+    unmasked_end = uniform(unmasked_end);
+    end = uniform(end);
   }
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
 };
@@ -1398,4 +1406,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8bce25a30146a764
+}  // namespace attune_fe02d354ce669166

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal used sm80 q64 kv64 w4 st2 · source 5d9802f3f7c9bba0
+// attune forward bf16 d64 causal used sm80 q64 kv64 w4 st2 · source 9e3b85ab88b27a00
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_02d00befe473de87 {
+namespace attune_151fc15c393cf197 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -88,20 +88,6 @@ template <int kMask>
 __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
   float r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
-  return r;
-}
-
-// x, which is the same in all lanes of the warp that are here, as ptxas cannot know of a load.
-__device__ __forceinline__ i32 uniform_i32(i32 x) {
-  i32 r;
-  asm volatile(
-      "{\n"
-      ".reg .b32 lanes;\n"
-      "activemask.b32 lanes;\n"
-      "redux.sync.or.b32 %0, %1, lanes;\n"
-      "}"
-      : "=r"(r)
-      : "r"(x));
   return r;
 }
 
@@ -326,7 +312,7 @@ struct Sequence {
   // Whatever the number says, no row that is not there is touched.
   __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
     if (counts == nullptr) return stored;
-    const i32 rows = uniform_i32(ld_global_i32(counts + batch));
+    const i32 rows = ld_global_i32(counts + batch);
     return rows < 0 ? 0 : rows < stored ? rows : stored;
   }
 };
@@ -821,4 +807,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_02d00befe473de87
+}  // namespace attune_151fc15c393cf197

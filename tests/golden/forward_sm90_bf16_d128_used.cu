@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source 6c34cb4546c4df9f
+// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source c622b768fe6515ef
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_398277ff9c365d09 {
+namespace attune_8c660749ca5a0870 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -111,20 +111,6 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
-  return r;
-}
-
-// x, which is the same in all lanes of the warp that are here, as ptxas cannot know of a load.
-__device__ __forceinline__ i32 uniform_i32(i32 x) {
-  i32 r;
-  asm volatile(
-      "{\n"
-      ".reg .b32 lanes;\n"
-      "activemask.b32 lanes;\n"
-      "redux.sync.or.b32 %0, %1, lanes;\n"
-      "}"
-      : "=r"(r)
-      : "r"(x));
   return r;
 }
 
@@ -441,7 +427,7 @@ struct Sequence {
   // Whatever the number says, no row that is not there is touched.
   __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
     if (counts == nullptr) return stored;
-    const i32 rows = uniform_i32(ld_global_i32(counts + batch));
+    const i32 rows = ld_global_i32(counts + batch);
     return rows < 0 ? 0 : rows < stored ? rows : stored;
   }
 };
@@ -520,15 +506,19 @@ struct ScoreFunction {
 };
 // The coordinates of rows in tensor maps that end where a sequence does: what lies behind, which may be NaN, is copied as zeros, as 0·NaN is NaN. A
 // batch entry has `stored` rows. Its rows are counted in two dimensions, both a row wide, of which the first one ends at `stored`, and the map begins as
-// many rows before the tensor: row r of a sequence with `size` rows has the coordinates stored - size + r and size.
+// many rows before the tensor: row r of a sequence with `size` rows has the coordinates stored - size + r and size. A box must begin within its sequence:
+// of one that lies beside its tensor as a whole a GPU looks at where the map begins, where there may be no memory. A tile that has no row of its sequence is
+// in no product, and copied as it lies.
 struct MapPlace {
   i32 row, size, batch;
+
+  __device__ __forceinline__ MapPlace(i32 batch, i32 stored, i32 existing, i32 first) : size(first < existing ? existing : stored), batch(batch) { row = stored - size + first; }
 };
 __device__ __forceinline__ MapPlace place_of_queries(const Arguments& args, const Sequence& sequence, i32 row) {
-  return {stored_queries(args) - sequence.queries + row, sequence.queries, sequence.batch};
+  return MapPlace(sequence.batch, stored_queries(args), sequence.queries, row);
 }
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments& args, const Sequence& sequence, i32 block) {
-  return {stored_keys(args) - sequence.keys + block * kBlockKv, sequence.keys, sequence.batch};
+  return MapPlace(sequence.batch, stored_keys(args), sequence.keys, block * kBlockKv);
 }
 
 // Copies a box of a tile: the columns of a panel.
@@ -892,6 +882,8 @@ struct ProbabilityOperand {
   }
   __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const { wgmma_rs<true, true>(o, fragments, step, values); }
 };
+__device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
+
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
   Sequence sequence;
@@ -905,7 +897,10 @@ struct RowsOfWarpgroup {
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
     blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last)) : blocks.begin;
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
-    unused_blocks = tile.blocks.end - blocks.end;
+    // Every lane has the same numbers, as ptxas cannot know of a load: see ConsumerTiles. Registers are short in the loops over them.
+    blocks.end = uniform(blocks.end);
+    blocks.unmasked_end = uniform(blocks.unmasked_end);
+    unused_blocks = uniform(tile.blocks.end) - blocks.end;
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
@@ -1214,4 +1209,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_398277ff9c365d09
+}  // namespace attune_8c660749ca5a0870

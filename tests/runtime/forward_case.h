@@ -16,7 +16,8 @@ struct ForwardCase {
   AttentionProblem problem;
   std::vector<std::uint16_t> q, k, v;
   std::vector<float> sinks;  ///< of a problem that has them
-  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer, sinks_buffer;
+  UsedLengths used;          ///< likewise
+  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer, sinks_buffer, used_q_buffer, used_kv_buffer;
   std::int64_t shift = 0;  ///< elements between the start of each buffer and its tensor
   Tensors tensors;
 
@@ -35,6 +36,11 @@ struct ForwardCase {
     lse_buffer = DeviceBuffer(device, queries * sizeof(float));
     device->fill(lse_buffer.pointer(), 0xff, lse_buffer.bytes());
     tensors[Operand::lse].data = reinterpret_cast<const void*>(lse_buffer.pointer());
+    if (problem.has_used_lengths()) {
+      used = random_used_lengths(problem, 6);
+      tensors[Operand::seqused_q].data = place(used.queries, used_q_buffer);
+      tensors[Operand::seqused_kv].data = place(used.keys, used_kv_buffer);
+    }
     if (!problem.sink) return;
     sinks = random_sinks(problem, 4);
     sinks_buffer = DeviceBuffer(device, sinks.size() * sizeof(float));
@@ -55,6 +61,11 @@ struct ForwardCase {
   }
 
  private:
+  const void* place(const std::vector<std::int32_t>& values, DeviceBuffer& buffer) const {
+    buffer = DeviceBuffer(device, values.size() * sizeof(std::int32_t));
+    device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
+    return reinterpret_cast<const void*>(buffer.pointer());
+  }
   TensorView place(const std::vector<std::uint16_t>& values, DeviceBuffer& buffer, Operand operand) {
     std::vector<std::uint16_t> whole(values.size() + 2 * static_cast<std::size_t>(shift),
                                      0x7fff);  // NaN around the tensor

@@ -26,7 +26,7 @@ void check_close(double value, double reference, double weight) {
 
 void compare_oracles(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift) {
   const ForwardCase data(device, problem, shift);
-  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v, data.sinks);
+  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v, data.sinks, data.used);
   const ReferenceForward actual = reference_forward_on_device(device, problem, data.tensors);
   INFO(canonical_text(problem));
   REQUIRE(actual.o.size() == expected.o.size());
@@ -63,6 +63,8 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
     compare_oracles(device, window, number % 3);
     window.sink = true;
     compare_oracles(device, window, number % 3);
+    window.lengths = number % 2 == 0 ? Lengths::used : Lengths::used_top_left;
+    compare_oracles(device, simplest_mask(window), number % 3);
   }
 }
 
@@ -199,7 +201,7 @@ struct BackwardCase {
     tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse_buffer.pointer());
   }
   ReferenceBackward expected() const {
-    return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse, data.sinks});
+    return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse, data.sinks, data.used});
   }
 
  private:
@@ -363,7 +365,9 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
       make_emulator_device(find_device("h200")),
       {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq3 hkv1 sq18 skv35 d72 causal",
        "backward bf16 sq1 skv17 d256", "backward fp16 hq4 hkv2 sq40 d40 causal",
-       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal@-5 sink softcap3"});
+       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal@-5 sink softcap3",
+       "backward bf16 b3 hq4 hkv2 sq30 skv40 d40 causal used sink softcap3",
+       "backward fp16 b3 hq2 sq40 skv20 d16 used"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
 }
@@ -372,7 +376,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the GPU"
   compare_backward_oracles(
       open_cuda_device(0),
       {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq6 hkv2 sq300 skv500 d72 causal",
-       "backward bf16 b3 sq65 skv170 d256", "backward fp16 hq8 sq256 d128 causal"});
+       "backward bf16 b3 sq65 skv170 d256", "backward fp16 hq8 sq256 d128 causal",
+       "backward bf16 b4 hq4 hkv2 sq300 skv200 d64 window=50,20 used sink"});
 }
 
 TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {
