@@ -11,6 +11,10 @@
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
 //% end
+//% if short_sequences
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//
+//% end
 // A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
 //

@@ -9,6 +9,10 @@
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), dS = P ∘ (1 - S²) ∘ (dP - delta).
 //
 //% end
+//% if short_sequences
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//
+//% end
 // Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
 //
 // shared memory, bytes:

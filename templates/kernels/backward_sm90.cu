@@ -10,8 +10,15 @@
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
 //% end
+//% if short_sequences
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//
+//% end
 // Warpgroup 0 ${first_warpgroup_work}, one Q and LSE, one dO and delta. ${softmax_warpgroups}
-// All blocks of a tile are walked in step: dS of a block goes to ${ds_readers} through shared memory${dq_way}.
+// All blocks of a tile are walked in step: dS of a block goes to ${ds_readers} through shared memory.
+//% if dq_by_softmax
+// A block later each of them computes a part of that block's dQ, transposed, and adds it.
+//% end
 //% if clustered
 //
 // The two CTAs of a cluster take neighbouring tiles and walk the blocks of both in step. Each sends its dS to the other one, and computes half of

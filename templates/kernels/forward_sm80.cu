@@ -12,6 +12,10 @@
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
 //% end
+//% if short_sequences
+//
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//% end
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //% if packed

@@ -12,6 +12,10 @@
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
 //% end
+//% if short_sequences
+//
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//% end
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.

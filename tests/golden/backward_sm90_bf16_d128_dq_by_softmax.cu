@@ -9,8 +9,8 @@
 //   dK = scale·dK,   c = scale·log2(e)
 //
 // Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
-// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory;
-//                                                                                                            // a block later each computes a part of that block's dQ, transposed, and adds it.
+// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
+// A block later each of them computes a part of that block's dQ, transposed, and adds it.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  K   [1][2][128][64]

@@ -10,9 +10,11 @@
 //
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//
 // Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
-// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory;
-//                                                                                                            // a block later each computes a part of that block's dQ, transposed, and adds it.
+// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
+// A block later each of them computes a part of that block's dQ, transposed, and adds it.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  K   [1][2][128][64]

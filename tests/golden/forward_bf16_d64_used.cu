@@ -7,6 +7,8 @@
 //                             O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+//
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //
 // shared memory, bytes:

@@ -114,8 +114,6 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
   bindings->set("first_warpgroup_work", softmax ? "loads, with two of its warps"
                                                 : "computes dQ and adds it to its sums; two of its warps load");
   bindings->set("ds_readers", softmax ? "all softmax warpgroups" : "warpgroup 0");
-  bindings->set("dq_way",
-                softmax ? ";\n// a block later each computes a part of that block's dQ, transposed, and adds it" : "");
   bindings->set("first_warpgroup", softmax ? "Producer" : "Dq");
   // Steps of a product whose descriptors the compiler may keep in uniform registers. More products leave fewer of them.
   bindings->set("most_kept_steps", softmax ? 4 : 12);
