@@ -97,4 +97,12 @@ OperandList inputs_of(const AttentionProblem& problem) { return operands_of(prob
 
 OperandList outputs_of(const AttentionProblem& problem) { return operands_of(problem, is_written); }
 
+OperandList term_inputs_of(const AttentionProblem& problem) {
+  OperandList list;
+  for (const Operand operand : inputs_of(problem)) {
+    if (facts_of(operand).of != OperandOf::all) list.add(operand);
+  }
+  return list;
+}
+
 }  // namespace attune

@@ -69,6 +69,26 @@ double normal_quantile(double p) {
 
 constexpr std::size_t kChunk = 1 << 16;  // values of one task
 
+std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t seed) {
+  std::vector<float> sinks;
+  for (const std::uint16_t bits : random_normal(problem.dtype, static_cast<std::size_t>(problem.heads_q), seed))
+    sinks.push_back(
+        static_cast<float>(to_double(problem.dtype, bits) + natural_logarithm(static_cast<double>(problem.seq_kv))));
+  return sinks;
+}
+
+// Of all the rows that each sequence can have; `stream` tells those of queries and of keys apart.
+std::vector<std::int32_t> random_lengths(const AttentionProblem& problem, std::int64_t all, std::uint64_t seed,
+                                         std::uint64_t stream) {
+  std::vector<std::int32_t> lengths;
+  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+    const auto at = 2 * static_cast<std::uint64_t>(batch) + stream;
+    const auto drawn = static_cast<std::int64_t>(random_bits(seed, at) % static_cast<std::uint64_t>(all + 1));
+    lengths.push_back(static_cast<std::int32_t>(batch == 0 && problem.batch > 1 ? all : drawn));
+  }
+  return lengths;
+}
+
 }  // namespace
 
 std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std::uint64_t seed) {
@@ -81,27 +101,14 @@ std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std:
   return values;
 }
 
-std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t seed) {
-  std::vector<float> sinks;
-  for (const std::uint16_t bits : random_normal(problem.dtype, static_cast<std::size_t>(problem.heads_q), seed))
-    sinks.push_back(
-        static_cast<float>(to_double(problem.dtype, bits) + natural_logarithm(static_cast<double>(problem.seq_kv))));
-  return sinks;
-}
-
-UsedLengths random_used_lengths(const AttentionProblem& problem, std::uint64_t seed) {
-  UsedLengths used;
-  if (!problem.has_used_lengths()) return used;
-  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
-    const auto draw = [&](std::int64_t all, std::uint64_t which) {
-      const auto at = 2 * static_cast<std::uint64_t>(batch) + which;
-      const auto drawn = static_cast<std::int64_t>(random_bits(seed, at) % static_cast<std::uint64_t>(all + 1));
-      return static_cast<std::int32_t>(batch == 0 && problem.batch > 1 ? all : drawn);
-    };
-    used.queries.push_back(draw(problem.seq_q, 0));
-    used.keys.push_back(draw(problem.seq_kv, 1));
+TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
+  TermValues terms;
+  if (problem.sink) terms.set(Operand::sinks, random_sinks(problem, seed + static_cast<std::uint64_t>(Operand::sinks)));
+  if (problem.has_used_lengths()) {
+    terms.set(Operand::seqused_q, random_lengths(problem, problem.seq_q, seed, 0));
+    terms.set(Operand::seqused_kv, random_lengths(problem, problem.seq_kv, seed, 1));
   }
-  return used;
+  return terms;
 }
 
 }  // namespace attune

@@ -10,6 +10,7 @@
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
+#include "runtime/oracle/sequences.h"
 #include "runtime/oracle/unpacked.h"
 
 namespace attune {
@@ -66,18 +67,19 @@ ReferenceForward allocate_reference(const AttentionProblem& problem) {
 
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                    std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
-                                   std::span<const float> sinks, const UsedLengths& used) {
+                                   const TermValues& terms) {
   validate(problem);
   require_packed(problem, q, Operand::q, "q");
   require_packed(problem, k, Operand::k, "k");
   require_packed(problem, v, Operand::v, "v");
-  require_sinks(problem, sinks, "sinks");
+  require_terms(problem, terms);
   const std::vector<float> keys = unpack<float>(problem, k, Operand::k, true),
                            values = unpack<float>(problem, v, Operand::v, false);
   const TensorView q_view = packed_view(problem, Operand::q);
   const std::int64_t columns = problem.head_dim, group = problem.heads_q / problem.heads_kv;
   const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
-  const std::vector<MaskGeometry> sequences = sequences_of(problem, used);
+  const std::vector<MaskGeometry> sequences = sequences_of(problem, terms);
+  const std::span<const float> sinks = terms.of<float>(Operand::sinks);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {

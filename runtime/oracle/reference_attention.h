@@ -9,7 +9,7 @@
 #include "attune/attention.h"
 #include "generator/problem/attention_problem.h"
 #include "runtime/device.h"
-#include "runtime/oracle/used_lengths.h"
+#include "runtime/oracle/term_values.h"
 
 namespace attune {
 
@@ -24,13 +24,14 @@ struct ReferenceForward {
   std::vector<double> weight;
 };
 
-/// Scalar code on the CPU, all cores. q, k, v hold packed tensors in problem.layout; sinks (Hq) those of a problem that
-/// has them. Throws Error(invalid_argument) for tensors of a wrong size.
+/// Scalar code on the CPU, all cores. q, k, v hold packed tensors in problem.layout; `terms` what the problem's terms
+/// read. Throws Error(invalid_argument) for tensors of a wrong size.
 ReferenceForward reference_forward(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                    std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
-                                   std::span<const float> sinks = {}, const UsedLengths& used = {});
+                                   const TermValues& terms = {});
 
-/// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v, and sinks.
+/// The same by the generated fp64 kernel on the device, for large shapes. `tensors` need q, k and v, and what its
+/// terms read.
 ReferenceForward reference_forward_on_device(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                              const Tensors& tensors);
 
@@ -67,8 +68,7 @@ ForwardErrors compare_forward(const AttentionProblem& problem, const ReferenceFo
 struct BackwardInputs {
   std::span<const std::uint16_t> q, k, v, d_o;
   std::span<const float> d_lse;
-  std::span<const float> sinks = {};  ///< (Hq), of a problem that has them
-  UsedLengths used = {};              ///< likewise
+  TermValues terms = {};
 };
 
 /// One gradient in double precision, (B, H, S, D) in this order whatever the problem's layout.
@@ -136,8 +136,5 @@ std::uint16_t from_double(DataType dtype, double value);
 
 /// Random normal values rounded to dtype; the same seed and count give the same bits on any machine.
 std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std::uint64_t seed);
-
-/// Random sinks of a problem, as large as the LSE of random inputs is, so that they take a good part of each sum.
-std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t seed);
 
 }  // namespace attune

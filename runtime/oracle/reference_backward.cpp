@@ -13,6 +13,7 @@
 #include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
+#include "runtime/oracle/sequences.h"
 #include "runtime/oracle/sink_gradient.h"
 #include "runtime/oracle/unpacked.h"
 
@@ -44,14 +45,14 @@ class Backward {
  public:
   Backward(const AttentionProblem& problem, const BackwardInputs& inputs)
       : problem_(problem),
-        sequences_(sequences_of(problem, inputs.used)),
+        sequences_(sequences_of(problem, inputs.terms)),
         columns_(problem.head_dim),
         group_(problem.heads_q / problem.heads_kv),
         rows_(problem.batch * problem.heads_q * problem.seq_q),
         unit_(gradient_bounds_of(problem.dtype).unit_roundoff),
         step_(gradient_bounds_of(problem.dtype).smallest_step),
-        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.sinks, inputs.used)),
-        sinks_(inputs.sinks.begin(), inputs.sinks.end()),
+        forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.terms)),
+        terms_(inputs.terms),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
         v_(unpack<double>(problem, inputs.v, Operand::v, false)),
@@ -83,7 +84,8 @@ class Backward {
   ReferenceBackward run() {
     over_queries();
     over_keys();
-    result_.d_sinks = sink_gradient(problem_, sinks_, {forward_.lse, delta_, delta_error_, delta_noise_});
+    result_.d_sinks =
+        sink_gradient(problem_, terms_.of<float>(Operand::sinks), {forward_.lse, delta_, delta_error_, delta_noise_});
     return std::move(result_);
   }
 
@@ -207,7 +209,7 @@ class Backward {
   const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
   const double unit_, step_;
   const ReferenceForward forward_;
-  const std::vector<float> sinks_;
+  const TermValues terms_;
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
   // Of each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;

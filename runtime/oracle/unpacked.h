@@ -23,17 +23,6 @@ inline void require_packed(const AttentionProblem& problem, std::span<const std:
   }
 }
 
-/// Throws Error(invalid_argument) unless there is a number for each query head of a problem with sinks, and none
-/// without.
-inline void require_sinks(const AttentionProblem& problem, std::span<const float> sinks, const char* name) {
-  const std::int64_t wanted = problem.sink ? problem.heads_q : 0;
-  if (static_cast<std::int64_t>(sinks.size()) != wanted) {
-    throw Error(ErrorCode::invalid_argument, std::string(name) + " holds " + std::to_string(sinks.size()) +
-                                                 " numbers, " + canonical_text(problem) + " has " +
-                                                 std::to_string(wanted));
-  }
-}
-
 /// The values of a packed tensor of the operand's shape, exactly, per (batch, head).
 /// rows_last: (D, rows) per head, so that sums over columns run over neighbouring rows; otherwise (rows, D).
 template <typename Value>

@@ -148,6 +148,18 @@ TEST_CASE("show plan --json tells all that a launch takes", "[nogpu]") {
   CHECK(argument("tile_counter").at("workspace_offset") == 0);
   CHECK(argument("seq_kv").at("value") == 4096);
   CHECK(argument("softmax_scale").at("value") == 0.0625);
+  CHECK(map.at("bytes_before") == 0);
+
+  // A map that ends with the rows of a sequence has a dimension more, and begins before the tensor.
+  const nlohmann::json used =
+      run_attune(words("show plan --batch 2 --heads 8 --seq 4096 --head-dim 128 --lengths used --target h200 --json"))
+          .json();
+  const nlohmann::json& moved = used.at("launches").at(0).at("tensor_maps").at(0);
+  CHECK(moved.at("dimensions") == nlohmann::json({"column", "head", "row", "size", "batch"}));
+  CHECK(moved.at("dims") == nlohmann::json({128, 8, 4096, 4097, 2}));
+  CHECK(moved.at("strides_bytes") == nlohmann::json({2 * 128, 2 * 128 * 8, 2 * 128 * 8, 2 * 128 * 8 * 4096}));
+  CHECK(moved.at("bytes_before") == std::int64_t{4096} * 2 * 128 * 8);
+  CHECK(moved.at("box").size() == 5);
 }
 
 TEST_CASE("export --cubin: NVRTC takes the exported file as a whole", "[nvrtc]") {

@@ -181,11 +181,11 @@ BackwardData::BackwardData(const BackwardCase& test) {
     for (const std::uint16_t bits : random_normal(problem.dtype, rows, 8 * test.seed + 4))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
-  if (problem.sink) sinks = make_sinks(problem, test.sink.value_or(std::log(static_cast<double>(problem.seq_kv))));
-  used = make_used_lengths(problem, static_cast<std::uint32_t>(test.seed));
+  terms = make_terms(problem, static_cast<std::uint32_t>(test.seed), test.sink);
+  const auto used_queries = terms.of<std::int32_t>(Operand::seqused_q),
+             used_keys = terms.of<std::int32_t>(Operand::seqused_kv);
   // What lies behind the used rows may be anything.
-  const auto spoil = [&](std::vector<std::uint16_t>* values, Operand operand,
-                         const std::vector<std::int32_t>& lengths) {
+  const auto spoil = [&](std::vector<std::uint16_t>* values, Operand operand, std::span<const std::int32_t> lengths) {
     const std::int64_t heads = operand == Operand::q ? problem.heads_q : problem.heads_kv,
                        all = operand == Operand::q ? problem.seq_q : problem.seq_kv;
     for_packed_rows(problem, operand, [&](std::int64_t from, std::int64_t to) {
@@ -194,24 +194,24 @@ BackwardData::BackwardData(const BackwardCase& test) {
         std::fill_n(values->begin() + to, problem.head_dim, kPoison);
     });
   };
-  spoil(&q, Operand::q, used.queries);
-  spoil(&d_o, Operand::q, used.queries);
-  spoil(&k, Operand::k, used.keys);
-  spoil(&v, Operand::k, used.keys);
-  const ReferenceForward forward = reference_forward(problem, q, k, v, sinks, used);
+  spoil(&q, Operand::q, used_queries);
+  spoil(&d_o, Operand::q, used_queries);
+  spoil(&k, Operand::k, used_keys);
+  spoil(&v, Operand::k, used_keys);
+  const ReferenceForward forward = reference_forward(problem, q, k, v, terms);
   for (std::size_t row = 0; row < rows; ++row) {
     lse.push_back(static_cast<float>(forward.lse[row]));
     // The loss does not depend on an LSE of -inf: what a framework leaves there must not be looked at.
     if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
     const auto query = static_cast<std::int64_t>(row) % problem.seq_q,
                batch = static_cast<std::int64_t>(row) / problem.seq_q / problem.heads_q;
-    if (query < used_rows(used.queries, batch, problem.seq_q)) continue;
+    if (query < used_rows(used_queries, batch, problem.seq_q)) continue;
     lse[row] = std::numeric_limits<float>::quiet_NaN();
     if (test.with_lse) d_lse[row] = lse[row];
   }
   o = packed(problem, Operand::o, forward.o);
-  spoil(&o, Operand::q, used.queries);
-  reference = reference_backward(problem, {q, k, v, d_o, d_lse, sinks, used});
+  spoil(&o, Operand::q, used_queries);
+  reference = reference_backward(problem, {q, k, v, d_o, d_lse, terms});
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
@@ -237,12 +237,12 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
     if (!values.empty()) device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
     return buffer;
   };
-  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse), sinks = upload(data.sinks);
-  const UploadedLengths lengths(device, data.used);
+  const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
+  const DeviceTerms terms(device, test.problem, data.terms);
   // Those of heads that are not there must not be written.
   constexpr std::size_t kGuard = 2;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> d_sinks_image(data.sinks.size() + 2 * kGuard, nan);
+  std::vector<float> d_sinks_image(data.terms.of<float>(Operand::sinks).size() + 2 * kGuard, nan);
   const DeviceBuffer d_sinks = upload(d_sinks_image);
   Tensors tensors;
   tensors[Operand::q] = q.view();
@@ -254,12 +254,9 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_q] = d_q.view();
   tensors[Operand::d_k] = d_k.view();
   tensors[Operand::d_v] = d_v.view();
-  lengths.add_to(&tensors);
+  terms.add_to(&tensors);
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
-  if (test.problem.sink) {
-    tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
-    tensors[Operand::d_sinks].data = reinterpret_cast<const float*>(d_sinks.pointer()) + kGuard;
-  }
+  if (test.problem.sink) tensors[Operand::d_sinks].data = reinterpret_cast<const float*>(d_sinks.pointer()) + kGuard;
 
   const auto prepared =
       test.looked_up
@@ -291,7 +288,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   for (const auto& [tensor, values] : inputs) {
     if (tensor->read(&result.complaint) != *values) result.complaint = "an input was overwritten";
   }
-  if (lengths.overwritten()) result.complaint = "the used lengths were overwritten";
+  if (!terms.holds(data.terms)) result.complaint = "what the terms read was overwritten";
   std::vector<float> lse_after(data.lse.size());
   device->copy_from_device(lse_after.data(), lse.pointer(), lse.bytes());
   if (std::memcmp(lse_after.data(), data.lse.data(), lse.bytes()) != 0) result.complaint = "LSE was overwritten";

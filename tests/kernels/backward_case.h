@@ -31,8 +31,8 @@ std::string to_string(const BackwardCase& test);
 /// Packed inputs in problem.layout, O and LSE as a forward would leave them, and what the gradients should be.
 struct BackwardData {
   std::vector<std::uint16_t> q, k, v, o, d_o;
-  std::vector<float> lse, d_lse, sinks;
-  UsedLengths used;
+  std::vector<float> lse, d_lse;
+  TermValues terms;
   ReferenceBackward reference;
 
   explicit BackwardData(const BackwardCase& test);

@@ -197,9 +197,16 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
 
 }  // namespace
 
-UsedLengths make_used_lengths(const AttentionProblem& problem, std::uint32_t seed) {
-  UsedLengths used;
-  if (!problem.has_used_lengths()) return used;
+TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::optional<double> sinks_near) {
+  TermValues terms;
+  if (problem.sink) {
+    const double near = sinks_near.value_or(std::log(static_cast<double>(problem.seq_kv)));
+    std::vector<float> sinks;
+    for (std::int64_t head = 0; head < problem.heads_q; ++head)
+      sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
+    terms.set(Operand::sinks, sinks);
+  }
+  if (!problem.has_used_lengths()) return terms;
   std::mt19937 random(seed * 7919 + 1);
   const auto draw = [&](std::int64_t all) {
     const auto number = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(all + 1));
@@ -214,25 +221,26 @@ UsedLengths make_used_lengths(const AttentionProblem& problem, std::uint32_t see
         return number;
     }
   };
+  std::vector<std::int32_t> queries, keys;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
-    used.queries.push_back(draw(problem.seq_q));
-    used.keys.push_back(draw(problem.seq_kv));
+    queries.push_back(draw(problem.seq_q));
+    keys.push_back(draw(problem.seq_kv));
   }
-  if (seed % 5 == 1) used.queries.clear();
-  if (seed % 5 == 2) used.keys.clear();
-  return used;
+  if (seed % 5 != 1) terms.set(Operand::seqused_q, queries);
+  if (seed % 5 != 2) terms.set(Operand::seqused_kv, keys);
+  return terms;
 }
 
-std::int64_t used_rows(const std::vector<std::int32_t>& lengths, std::int64_t b, std::int64_t all) {
+std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, std::int64_t all) {
   if (lengths.empty()) return all;
   const std::int64_t said = lengths[static_cast<std::size_t>(b)];
   return said < 0 ? 0 : said > all ? all : said;
 }
 
-bool attends(const AttentionProblem& problem, const UsedLengths& used, std::int64_t b, std::int64_t query,
+bool attends(const AttentionProblem& problem, const TermValues& terms, std::int64_t b, std::int64_t query,
              std::int64_t key) {
-  const std::int64_t queries = used_rows(used.queries, b, problem.seq_q),
-                     keys = used_rows(used.keys, b, problem.seq_kv);
+  const std::int64_t queries = used_rows(terms.of<std::int32_t>(Operand::seqused_q), b, problem.seq_q),
+                     keys = used_rows(terms.of<std::int32_t>(Operand::seqused_kv), b, problem.seq_kv);
   if (query >= queries || key >= keys) return false;
   // Counted from the ends, where the mask is the same for all sequences.
   if (problem.lengths == Lengths::used) {
@@ -242,22 +250,6 @@ bool attends(const AttentionProblem& problem, const UsedLengths& used, std::int6
   if (problem.mask == MaskKind::none) return true;
   if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
   return key <= query + problem.mask_offset;
-}
-
-UploadedLengths::UploadedLengths(const std::shared_ptr<Device>& device, const UsedLengths& used)
-    : device_(device), used_(used) {
-  if (!used.queries.empty()) queries_ = upload(device, used.queries);
-  if (!used.keys.empty()) keys_ = upload(device, used.keys);
-}
-
-void UploadedLengths::add_to(Tensors* tensors) const {
-  (*tensors)[Operand::seqused_q].data = reinterpret_cast<const void*>(queries_.pointer());
-  (*tensors)[Operand::seqused_kv].data = reinterpret_cast<const void*>(keys_.pointer());
-}
-
-bool UploadedLengths::overwritten() const {
-  return download<std::int32_t>(device_, queries_) != used_.queries ||
-         download<std::int32_t>(device_, keys_) != used_.keys;
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
@@ -297,23 +289,13 @@ std::string to_string(const ForwardCase& test) {
   return text.str();
 }
 
-std::vector<float> make_sinks(const AttentionProblem& problem, double near) {
-  std::vector<float> sinks;
-  for (std::int64_t head = 0; head < problem.heads_q; ++head)
-    sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
-  return sinks;
-}
-
 ForwardData make_data(const ForwardCase& test) {
-  ForwardData data = {make_image(test, Role::q),
-                      make_image(test, Role::k),
-                      make_image(test, Role::v),
-                      make_image(test, Role::o),
-                      {},
-                      {}};
-  data.used = make_used_lengths(test.problem, test.seed);
+  ForwardData data = {make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v),
+                      make_image(test, Role::o), make_terms(test.problem, test.seed, test.sink)};
+  const auto queries = data.terms.of<std::int32_t>(Operand::seqused_q),
+             keys = data.terms.of<std::int32_t>(Operand::seqused_kv);
   // What lies behind the used rows may be anything.
-  const auto spoil = [&](TensorImage* image, const std::vector<std::int32_t>& lengths, std::int64_t heads,
+  const auto spoil = [&](TensorImage* image, std::span<const std::int32_t> lengths, std::int64_t heads,
                          std::int64_t rows) {
     for (std::int64_t b = 0; b < test.problem.batch; ++b) {
       for (std::int64_t h = 0; h < heads; ++h) {
@@ -323,12 +305,10 @@ ForwardData make_data(const ForwardCase& test) {
       }
     }
   };
-  spoil(&data.q, data.used.queries, test.problem.heads_q, test.problem.seq_q);
-  spoil(&data.k, data.used.keys, test.problem.heads_kv, test.problem.seq_kv);
+  spoil(&data.q, queries, test.problem.heads_q, test.problem.seq_q);
+  spoil(&data.k, keys, test.problem.heads_kv, test.problem.seq_kv);
   if (test.placement != Placement::reversed)  // where all batch entries have one V
-    spoil(&data.v, data.used.keys, test.problem.heads_kv, test.problem.seq_kv);
-  if (test.problem.sink)
-    data.sinks = make_sinks(test.problem, test.sink.value_or(std::log(static_cast<double>(test.problem.seq_kv))));
+    spoil(&data.v, keys, test.problem.heads_kv, test.problem.seq_kv);
   return data;
 }
 
@@ -358,10 +338,11 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         const auto q_at = static_cast<std::size_t>(data.q.index(b, h, i));
         for (std::size_t d = 0; d < dim; ++d) q[d] = table[data.q.memory[q_at + d]];
         std::vector<std::size_t> visible;
-        const double sink = problem.sink ? data.sinks[static_cast<std::size_t>(h)] : -HUGE_VAL;
+        const double sink =
+            problem.sink ? data.terms.of<float>(Operand::sinks)[static_cast<std::size_t>(h)] : -HUGE_VAL;
         double largest = sink;
         for (std::size_t j = 0; j < keys; ++j) {
-          if (!attends(problem, data.used, b, i, static_cast<std::int64_t>(j))) continue;
+          if (!attends(problem, data.terms, b, i, static_cast<std::int64_t>(j))) continue;
           double dot = 0, size = 0;
           for (std::size_t d = 0; d < dim; ++d) {
             dot += q[d] * k[j * dim + d];
@@ -407,8 +388,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   std::memcpy(&poison, &kPoisonSingle, 4);
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
                      v = upload(device, data.v.memory);
-  const DeviceBuffer sinks = data.sinks.empty() ? DeviceBuffer() : upload(device, data.sinks);
-  const UploadedLengths lengths(device, data.used);
+  const DeviceTerms terms(device, test.problem, data.terms);
   const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
 
   Tensors tensors;
@@ -416,8 +396,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::k] = view_of(k, data.k);
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
-  if (test.problem.sink) tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks.pointer());
-  lengths.add_to(&tensors);
+  terms.add_to(&tensors);
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
   const auto plan_of = [&](const auto& kernels) {
     return generate(test.problem, kernels, device->spec(), runtime_templates(), device->target());
@@ -441,13 +420,13 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   result.v = download<std::uint16_t>(device, v);
   result.o = download<std::uint16_t>(device, o);
   result.lse = download<float>(device, lse);
-  result.lengths_changed = lengths.overwritten();
+  result.terms_changed = !terms.holds(data.terms);
   return result;
 }
 
 std::string complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
                       const ForwardResult& result) {
-  if (result.lengths_changed) return "the used lengths were overwritten";
+  if (result.terms_changed) return "what the terms read was overwritten";
   if (!equal_bits(result.q, data.q.memory)) return "Q was overwritten";
   if (!equal_bits(result.k, data.k.memory)) return "K was overwritten";
   if (!equal_bits(result.v, data.v.memory)) return "V was overwritten";

@@ -10,7 +10,7 @@
 #include "attune/attention.h"
 #include "generator/ladder/attention_algorithm.h"
 #include "runtime/device.h"
-#include "runtime/oracle/used_lengths.h"
+#include "runtime/oracle/term_values.h"
 #include "tests/kernels/data_kinds.h"
 
 namespace attune::tests {
@@ -55,38 +55,20 @@ struct TensorImage {
 
 struct ForwardData {
   TensorImage q, k, v, o;
-  std::vector<float> sinks;  ///< of a problem that has them
-  UsedLengths used;          ///< likewise; some of them are no lengths
+  TermValues terms;  ///< some used lengths are no lengths
 };
 ForwardData make_data(const ForwardCase& test);
 
-/// Sinks of a problem, each head's another one of four, within 1.25 of a number.
-std::vector<float> make_sinks(const AttentionProblem& problem, double near);
-
-/// Lengths of a problem that has used ones: some of them 0, all or none of these. Those of queries, or of keys, are
-/// left out of some calls.
-UsedLengths make_used_lengths(const AttentionProblem& problem, std::uint32_t seed);
+/// What a problem's terms read. Sinks: each head's another one of four, within 1.25 of `sinks_near`, or of what LSE is
+/// near. Used lengths: some of them 0, all or none of these; those of queries, or of keys, are left out of some calls.
+TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::optional<double> sinks_near);
 
 /// What a number of used lengths stands for, of `all` rows of batch entry b.
-std::int64_t used_rows(const std::vector<std::int32_t>& lengths, std::int64_t b, std::int64_t all);
+std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, std::int64_t all);
 
 /// Whether a query sees a key, of batch entry b.
-bool attends(const AttentionProblem& problem, const UsedLengths& used, std::int64_t b, std::int64_t query,
+bool attends(const AttentionProblem& problem, const TermValues& terms, std::int64_t b, std::int64_t query,
              std::int64_t key);
-
-/// Device memory with the numbers, and its address; null where there are none.
-class UploadedLengths {
- public:
-  UploadedLengths(const std::shared_ptr<Device>& device, const UsedLengths& used);
-  void add_to(Tensors* tensors) const;
-  /// Whether they have changed.
-  bool overwritten() const;
-
- private:
-  std::shared_ptr<Device> device_;
-  UsedLengths used_;
-  DeviceBuffer queries_, keys_;
-};
 
 /// The elements of Q or O (`operand` is one of these), or of K or V, in an image of memory: (B, H, S, D).
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
@@ -103,7 +85,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data);
 struct ForwardResult {
   std::vector<std::uint16_t> q, k, v, o;  ///< whole images
   std::vector<float> lse;                 ///< with kLseGuard elements before and after
-  bool lengths_changed = false;
+  bool terms_changed = false;
 };
 constexpr std::size_t kLseGuard = 16;
 

@@ -52,7 +52,11 @@ struct Whole {
                   from_double(problem.dtype, values[i++]);
       inputs.emplace_back(operand, std::move(bits));
     }
-    if (problem.sink) sinks = make_sinks(problem, 7);
+    if (problem.sink) {
+      const TermValues terms = make_terms(problem, 0, 7);
+      const std::span<const float> of_heads = terms.of<float>(Operand::sinks);
+      sinks.assign(of_heads.begin(), of_heads.end());
+    }
     if (problem.pass == Pass::backward)
       lse.assign(static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q), 8.0f);
   }

@@ -15,14 +15,18 @@ struct ForwardCase {
   std::shared_ptr<Device> device;
   AttentionProblem problem;
   std::vector<std::uint16_t> q, k, v;
-  std::vector<float> sinks;  ///< of a problem that has them
-  UsedLengths used;          ///< likewise
-  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer, sinks_buffer, used_q_buffer, used_kv_buffer;
+  TermValues terms;
+  DeviceTerms device_terms;
+  DeviceBuffer q_buffer, k_buffer, v_buffer, o_buffer, lse_buffer;
   std::int64_t shift = 0;  ///< elements between the start of each buffer and its tensor
   Tensors tensors;
 
   ForwardCase(std::shared_ptr<Device> on, const AttentionProblem& asked, std::int64_t shift_elements = 0)
-      : device(std::move(on)), problem(asked), shift(shift_elements) {
+      : device(std::move(on)),
+        problem(asked),
+        terms(random_terms(asked, 4)),
+        device_terms(device, asked, terms),
+        shift(shift_elements) {
     const auto queries = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
     const auto keys = static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seq_kv);
     const auto columns = static_cast<std::size_t>(problem.head_dim);
@@ -36,16 +40,7 @@ struct ForwardCase {
     lse_buffer = DeviceBuffer(device, queries * sizeof(float));
     device->fill(lse_buffer.pointer(), 0xff, lse_buffer.bytes());
     tensors[Operand::lse].data = reinterpret_cast<const void*>(lse_buffer.pointer());
-    if (problem.has_used_lengths()) {
-      used = random_used_lengths(problem, 6);
-      tensors[Operand::seqused_q].data = place(used.queries, used_q_buffer);
-      tensors[Operand::seqused_kv].data = place(used.keys, used_kv_buffer);
-    }
-    if (!problem.sink) return;
-    sinks = random_sinks(problem, 4);
-    sinks_buffer = DeviceBuffer(device, sinks.size() * sizeof(float));
-    device->copy_to_device(sinks_buffer.pointer(), sinks.data(), sinks_buffer.bytes());
-    tensors[Operand::sinks].data = reinterpret_cast<const void*>(sinks_buffer.pointer());
+    device_terms.add_to(&tensors);
   }
 
   std::vector<std::uint16_t> read_o() const {
@@ -61,11 +56,6 @@ struct ForwardCase {
   }
 
  private:
-  const void* place(const std::vector<std::int32_t>& values, DeviceBuffer& buffer) const {
-    buffer = DeviceBuffer(device, values.size() * sizeof(std::int32_t));
-    device->copy_to_device(buffer.pointer(), values.data(), buffer.bytes());
-    return reinterpret_cast<const void*>(buffer.pointer());
-  }
   TensorView place(const std::vector<std::uint16_t>& values, DeviceBuffer& buffer, Operand operand) {
     std::vector<std::uint16_t> whole(values.size() + 2 * static_cast<std::size_t>(shift),
                                      0x7fff);  // NaN around the tensor

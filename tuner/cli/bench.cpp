@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "runtime/oracle/sequences.h"
 #include "tuner/cli/algorithm_options.h"
 #include "tuner/cli/algorithm_report.h"
 #include "tuner/cli/config_options.h"
@@ -63,7 +64,7 @@ int run_profile(const BenchOptions& options, const AttentionProblem& problem, co
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   const ConfigChoice choice = options.config.pick(options.problem.problem(), chosen.spec, tuned.get());
   const std::shared_ptr<Device> device = options.device.open(chosen);
-  TrialBench bench(device, problem, options.problem.seed(), options.problem.used_lengths(problem));
+  TrialBench bench(device, problem, options.problem.seed(), options.problem.terms(problem));
   const auto prepared = bench.prepare(choice.config);
   bench.launch_once(*prepared);
   const std::string command = ncu_command(prepared->plan, chosen);
@@ -99,10 +100,10 @@ const Table kTimesTable = {"",
                             {"tflops", "/tflops"},
                             {"sm_clock_mhz", "/sm_clock_mhz"}}};
 
-// The pairs that sequences of used lengths attend to, of those of sequences of all rows.
-double share_of_pairs(const AttentionProblem& problem, const UsedLengths& used) {
+// The pairs that sequences of used lengths attend to, of those of sequences of all rows; 1 where no lengths are given.
+double share_of_pairs(const AttentionProblem& problem, const TermValues& terms) {
   double pairs = 0;
-  for (const MaskGeometry& sequence : sequences_of(problem, used))
+  for (const MaskGeometry& sequence : sequences_of(problem, terms))
     pairs += static_cast<double>(sequence.attended_pairs());
   return pairs / static_cast<double>(problem.batch) / static_cast<double>(count_attended_pairs(problem));
 }
@@ -135,12 +136,13 @@ int run(const BenchOptions& options) {
   TrialOptions trial;
   trial.sample_seconds = options.seconds;
   trial.cuda_ordinal = std::max(chosen.ordinal, 0);
-  const std::optional<UsedLengths> used = options.problem.used_lengths(problem);
-  TrialBench bench(device, problem, options.problem.seed(), used);
+  const TermValues terms = options.problem.terms(problem);
+  const double share = share_of_pairs(problem, terms);
+  TrialBench bench(device, problem, options.problem.seed(), terms);
   const Measurement measurement = bench.run(choice.config, trial);
   if (format != Format::text) {
     Json document = to_json(measurement);
-    if (used && document.contains("tflops")) document["tflops"] = measurement.tflops() * share_of_pairs(problem, *used);
+    if (share != 1 && document.contains("tflops")) document["tflops"] = measurement.tflops() * share;
     document["device"] = device->description();
     document["spread"] = options.spread.factor;
     add_choice(document, choice);
@@ -154,8 +156,7 @@ int run(const BenchOptions& options) {
     if (measurement.status == MeasurementStatus::ok) {
       print_field("median", fmt::format("{:.2f} us ({} samples, p20 {:.2f}, p80 {:.2f})", measurement.median_us,
                                         measurement.samples_us.size(), measurement.p20_us, measurement.p80_us));
-      print_field("speed",
-                  fmt::format("{:.1f} TFLOP/s", measurement.tflops() * (used ? share_of_pairs(problem, *used) : 1)));
+      print_field("speed", fmt::format("{:.1f} TFLOP/s", measurement.tflops() * share));
       print_field("SM clock",
                   measurement.sm_clock_mhz ? fmt::format("{} MHz", measurement.sm_clock_mhz) : "unknown (no NVML)");
     } else {

@@ -35,7 +35,7 @@ struct CheckOutcome {
 };
 
 CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, const ConfigChoice& choice,
-                   std::uint64_t seed, const std::optional<UsedLengths>& used, const OutputOptions& output) {
+                   std::uint64_t seed, const TermValues& terms, const OutputOptions& output) {
   const Device& device = *runtime.device();
   const auto prepared =
       runtime.prepare(generate(problem, choice.config, device.spec(), runtime_templates(), device.target()));
@@ -48,7 +48,7 @@ CheckOutcome check(AttentionRuntime& runtime, const AttentionProblem& problem, c
   }
   try {
     CheckOutcome outcome{"ok", "", {}};
-    TrialBench bench(runtime.device(), problem, seed, used);
+    TrialBench bench(runtime.device(), problem, seed, terms);
     outcome.outputs = bench.check(*prepared);
     for (const OutputErrors& output : outcome.outputs) {
       if (output.within) continue;
@@ -81,7 +81,7 @@ int run(const CheckOptions& options) {
 
   AttentionRuntime runtime(options.device.open(chosen), tuned);
   const CheckOutcome outcome =
-      check(runtime, problem, choice, options.problem.seed(), options.problem.used_lengths(problem), options.output);
+      check(runtime, problem, choice, options.problem.seed(), options.problem.terms(problem), options.output);
   if (options.output.json) {
     Json document = {
         {"status", outcome.status}, {"problem", canonical_text(problem)}, {"device", runtime.device()->description()}};

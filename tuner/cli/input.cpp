@@ -18,7 +18,7 @@ struct InputOptions {
 int run(const InputOptions& options) {
   options.output.leave_stdout_to(options.path);
   const AttentionProblem problem = options.problem.problem();
-  write_random_qkv(options.path, problem, options.problem.seed(), options.problem.used_lengths(problem));
+  write_random_qkv(options.path, problem, options.problem.seed(), options.problem.terms(problem));
   if (options.output.json) {
     print_json({{"status", "ok"},
                 {"output", options.path},

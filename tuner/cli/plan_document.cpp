@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "generator/error.h"
 #include "generator/plan/tensor_strides.h"
@@ -62,17 +64,26 @@ struct SourceOf {
   }
 };
 
-// As cuTensorMapEncodeTiled() takes it, of a tensor packed in the problem's layout.
+template <typename Numbers>
+Json first_of(const Numbers& numbers, int count) {
+  return std::vector(numbers.begin(), numbers.begin() + count);
+}
+
+// As cuTensorMapEncodeTiled() takes it, of a tensor packed in the problem's layout. A map that ends with the rows of a
+// sequence has a dimension more, and begins so many bytes before the tensor.
 Json document_of(const TensorMapSpec& spec, const AttentionProblem& problem) {
   const TensorMapExtents extents =
       tensor_map_extents(spec, operand_shape(problem, spec.operand), packed_strides(problem, spec.operand));
+  std::vector<std::string_view> dimensions = {"column", "head", "row", "batch"};
+  if (spec.ends_with_rows) dimensions.insert(dimensions.end() - 1, "size");
   return {{"operand", identifier(spec.operand)},
           {"element_bytes", size_of(problem.dtype)},
-          {"dimensions", {"column", "head", "row", "batch"}},
-          {"dims", extents.dims},
-          {"strides_bytes", extents.strides_bytes},
-          {"box", extents.box},
-          {"element_strides", {1, 1, 1, 1}},
+          {"dimensions", dimensions},
+          {"bytes_before", extents.bytes_before},
+          {"dims", first_of(extents.dims, extents.rank)},
+          {"strides_bytes", first_of(extents.strides_bytes, extents.rank - 1)},
+          {"box", first_of(extents.box, extents.rank)},
+          {"element_strides", std::vector<int>(static_cast<std::size_t>(extents.rank), 1)},
           {"swizzle_bytes", spec.swizzle_bytes},
           {"interleave", "none"},
           {"l2_promotion_bytes", 256},

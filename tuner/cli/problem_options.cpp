@@ -196,15 +196,16 @@ std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string&
 
 }  // namespace
 
-std::optional<UsedLengths> ProblemOptions::used_lengths(const AttentionProblem& problem) const {
-  if (used_.empty() && used_kv_.empty()) return std::nullopt;
-  UsedLengths used;
-  used.queries = used_.empty() ? std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
-                                                           static_cast<std::int32_t>(problem.seq_q))
-                               : lengths_of("--used-lengths", used_, problem.batch, problem.seq_q);
-  used.keys = used_kv_.empty() ? lengths_of("--used-lengths", used_, problem.batch, problem.seq_kv)
-                               : lengths_of("--used-kv-lengths", used_kv_, problem.batch, problem.seq_kv);
-  return used;
+TermValues ProblemOptions::terms(const AttentionProblem& problem) const {
+  TermValues terms;
+  if (used_.empty() && used_kv_.empty()) return terms;
+  terms.set(Operand::seqused_q, used_.empty() ? std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
+                                                                          static_cast<std::int32_t>(problem.seq_q))
+                                              : lengths_of("--used-lengths", used_, problem.batch, problem.seq_q));
+  terms.set(Operand::seqused_kv, used_kv_.empty()
+                                     ? lengths_of("--used-lengths", used_, problem.batch, problem.seq_kv)
+                                     : lengths_of("--used-kv-lengths", used_kv_, problem.batch, problem.seq_kv));
+  return terms;
 }
 
 AttentionProblem ProblemOptions::problem() const {

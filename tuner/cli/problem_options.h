@@ -9,7 +9,7 @@
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/problem/problem_fields.h"
-#include "runtime/oracle/used_lengths.h"
+#include "runtime/oracle/term_values.h"
 #include "tuner/cli/command_line.h"
 
 namespace attune::cli {
@@ -35,9 +35,9 @@ class ProblemOptions {
   /// Throws Error(invalid_argument) that names the flag.
   AttentionProblem problem() const;
 
-  /// The lengths that the flags give, of a problem of theirs; nothing where they give none. Throws
+  /// What the flags give of the numbers that a call's terms read: used lengths of a problem of theirs. Throws
   /// Error(invalid_argument) that names the flag.
-  std::optional<UsedLengths> used_lengths(const AttentionProblem& problem) const;
+  TermValues terms(const AttentionProblem& problem) const;
 
   /// Whether the flags name a mask, which may hide nothing of the problem: then problem() has a simpler one or none.
   bool names_mask() const;

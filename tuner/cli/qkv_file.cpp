@@ -57,6 +57,9 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
   return sizes;
 }
 
+// What there is a number for.
+std::string_view unit_of(Operand operand) { return operand == Operand::sinks ? "query head" : "batch entry"; }
+
 std::map<std::string, std::string> metadata_of(const AttentionProblem& problem) {
   return {
       {"format", "attune"}, {"layout", std::string(to_string(problem.layout))}, {"problem", canonical_text(problem)}};
@@ -116,54 +119,46 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   return result;
 }
 
-TermInputs read_terms(const std::filesystem::path& path, const AttentionProblem& problem) {
-  TermInputs inputs;
-  if (!problem.sink && !problem.has_used_lengths()) return inputs;
+TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem) {
+  TermValues terms;
+  const OperandList operands = term_inputs_of(problem);
+  if (operands.begin() == operands.end()) return terms;
   SafetensorsReader file(path);
-  const auto require_shape = [&](Operand operand, const char* expected) {
-    const std::string name(to_string(operand));
+  const auto is_there = [&](Operand operand) { return file.tensors().contains(std::string(to_string(operand))); };
+  const bool has_lengths = is_there(Operand::seqused_q) || is_there(Operand::seqused_kv);
+  for (const Operand operand : operands) {
+    const bool may_lack = facts_of(operand).access(problem) == Access::may_read;
+    if (may_lack && has_lengths && !is_there(operand)) continue;
+    const std::string name(to_string(operand)), element = element_name(problem, operand);
     const TensorInfo& tensor = file.find(name);
     const std::vector<std::uint64_t> wanted = shape_in(problem, operand);
     if (tensor.shape != wanted) {
       refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected one number for each {}, [{}]", name,
-                                    fmt::join(tensor.shape, ", "), expected, fmt::join(wanted, ", ")));
+                                    fmt::join(tensor.shape, ", "), unit_of(operand), fmt::join(wanted, ", ")));
     }
-    return name;
-  };
-  if (problem.sink) inputs.sinks = file.read_f32(require_shape(Operand::sinks, "query head"));
-  if (!problem.has_used_lengths()) return inputs;
-  const auto has = [&](Operand operand) { return file.tensors().contains(std::string(to_string(operand))); };
-  const bool of_keys = has(Operand::seqused_kv);
-  if (has(Operand::seqused_q) || !of_keys)
-    inputs.used.queries = file.read_i32(require_shape(Operand::seqused_q, "batch entry"));
-  if (of_keys) inputs.used.keys = file.read_i32(require_shape(Operand::seqused_kv, "batch entry"));
-  return inputs;
+    if (tensor.dtype != element)
+      refuse_file(path, fmt::format("tensor '{}' is {}: expected {}", name, tensor.dtype, element));
+    terms.set(operand, file.read_bytes(name));
+  }
+  return terms;
 }
 
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed,
-                      const std::optional<UsedLengths>& given) {
+                      const TermValues& given) {
   require_writable_output(path, {.binary = true});  // before the numbers are made
   std::vector<std::vector<std::uint16_t>> values;
   std::vector<NamedTensor> tensors;
-  for (const Operand operand : {Operand::q, Operand::k, Operand::v}) {
-    values.push_back(random_normal(problem.dtype, element_count(problem, operand), seed * 3 + values.size()));
-    tensors.push_back({std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand),
-                       std::as_bytes(std::span(values.back()))});
-  }
   const auto add = [&](Operand operand, std::span<const std::byte> bytes) {
     tensors.push_back(
         {std::string(to_string(operand)), element_name(problem, operand), shape_in(problem, operand), bytes});
   };
-  std::vector<float> sinks;
-  if (problem.sink) {
-    sinks = random_sinks(problem, seed * 3 + values.size());
-    add(Operand::sinks, std::as_bytes(std::span(sinks)));
+  for (const Operand operand : {Operand::q, Operand::k, Operand::v}) {
+    values.push_back(random_normal(problem.dtype, element_count(problem, operand), seed * 3 + values.size()));
+    add(operand, std::as_bytes(std::span(values.back())));
   }
-  const UsedLengths used = given ? *given : random_used_lengths(problem, seed);
-  if (problem.has_used_lengths()) {
-    add(Operand::seqused_q, std::as_bytes(std::span(used.queries)));
-    add(Operand::seqused_kv, std::as_bytes(std::span(used.keys)));
-  }
+  const TermValues terms = random_terms(problem, seed);
+  for (const Operand operand : term_inputs_of(problem))
+    add(operand, given.bytes(operand).empty() ? terms.bytes(operand) : given.bytes(operand));
   std::map<std::string, std::string> metadata = metadata_of(problem);
   metadata["seed"] = std::to_string(seed);
   write_safetensors(path, tensors, metadata);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "generator/problem/attention_problem.h"
-#include "runtime/oracle/used_lengths.h"
+#include "runtime/oracle/term_values.h"
 
 namespace attune::cli {
 
@@ -20,20 +20,14 @@ struct QkvFile {
 /// Throws Error(invalid_argument) or Error(io) that names the file, the tensor and what is wrong.
 QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 
-/// What the terms of a problem read beside q, k and v.
-struct TermInputs {
-  std::vector<float> sinks;
-  UsedLengths used;
-};
+/// What the terms of a problem read, from tensors of the operands' names: `sinks`, F32, (query heads); `seqused_q` and
+/// `seqused_kv`, or one of them, I32, (batch). Throws as read_qkv().
+TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem);
 
-/// From the file of a problem that has sinks the tensor `sinks`: F32, (query heads); of one with used lengths
-/// `seqused_q` and `seqused_kv`, or one of them: I32, (batch). Throws as read_qkv().
-TermInputs read_terms(const std::filesystem::path& path, const AttentionProblem& problem);
-
-/// Writes random normal q, k and v of a problem, and its random_sinks() and used lengths (random ones, if none are
-/// given) if it has some.
+/// Writes random normal q, k and v of a problem, and what its terms read: what is given, and random_terms() of the
+/// rest.
 void write_random_qkv(const std::filesystem::path& path, const AttentionProblem& problem, std::uint64_t seed,
-                      const std::optional<UsedLengths>& used = {});
+                      const TermValues& given = {});
 
 /// Writes `o` (dtype and order of q) and `lse` (F32: batch, head, seq), over none of the inputs.
 void write_output(const std::filesystem::path& path, const AttentionProblem& problem,

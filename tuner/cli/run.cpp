@@ -43,25 +43,13 @@ struct Outputs {
   std::vector<float> lse;
 };
 
-// Of what the problem does not have there is nothing.
-void add_terms(Tensors& tensors, const TermInputs& terms, const DeviceBuffer& sinks, const DeviceBuffer& queries,
-               const DeviceBuffer& keys) {
-  const auto set = [&](Operand operand, bool any, const DeviceBuffer& buffer) {
-    if (any) tensors[operand].data = reinterpret_cast<const void*>(buffer.pointer());
-  };
-  set(Operand::sinks, !terms.sinks.empty(), sinks);
-  set(Operand::seqused_q, !terms.used.queries.empty(), queries);
-  set(Operand::seqused_kv, !terms.used.keys.empty(), keys);
-}
-
 Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, const AttentionProblem& problem,
-                const QkvFile& input, const TermInputs& terms) {
+                const QkvFile& input, const TermValues& terms) {
   const std::shared_ptr<Device>& device = runtime.device();
   Outputs outputs{std::vector<std::uint16_t>(element_count(problem, Operand::o)),
                   std::vector<float>(element_count(problem, Operand::lse))};
-  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v),
-                     of_heads = upload(device, terms.sinks);
-  const DeviceBuffer queries = upload(device, terms.used.queries), keys = upload(device, terms.used.keys);
+  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v);
+  const DeviceTerms device_terms(device, problem, terms);
   const DeviceBuffer o(device, outputs.o.size() * sizeof(std::uint16_t)),
       lse(device, outputs.lse.size() * sizeof(float));
   // 0xff bytes are NaN in every type: an element that the kernel leaves out shows.
@@ -74,7 +62,7 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
   tensors[Operand::v] = view_of(problem, Operand::v, v);
   tensors[Operand::o] = view_of(problem, Operand::o, o);
   tensors[Operand::lse].data = reinterpret_cast<const void*>(lse.pointer());
-  add_terms(tensors, terms, of_heads, queries, keys);
+  device_terms.add_to(&tensors);
   runtime.launch(prepared, problem, tensors, reinterpret_cast<void*>(workspace.pointer()), workspace.bytes(), nullptr);
   device->synchronize(nullptr);
   device->copy_from_device(outputs.o.data(), o.pointer(), o.bytes());
@@ -84,19 +72,18 @@ Outputs forward(AttentionRuntime& runtime, const PreparedAttention& prepared, co
 
 /// By the CPU, unless that would take long and there is a GPU: then by the fp64 kernel.
 ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem& problem, const QkvFile& input,
-                              const TermInputs& terms) {
+                              const TermValues& terms) {
   const std::shared_ptr<Device>& device = runtime.device();
   if (!device->can_time() || count_flops(problem) <= kCpuOracleFlops) {
-    return reference_forward(problem, input.q, input.k, input.v, terms.sinks, terms.used);
+    return reference_forward(problem, input.q, input.k, input.v, terms);
   }
-  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v),
-                     of_heads = upload(device, terms.sinks);
-  const DeviceBuffer queries = upload(device, terms.used.queries), keys = upload(device, terms.used.keys);
+  const DeviceBuffer q = upload(device, input.q), k = upload(device, input.k), v = upload(device, input.v);
+  const DeviceTerms device_terms(device, problem, terms);
   Tensors tensors;
   tensors[Operand::q] = view_of(problem, Operand::q, q);
   tensors[Operand::k] = view_of(problem, Operand::k, k);
   tensors[Operand::v] = view_of(problem, Operand::v, v);
-  add_terms(tensors, terms, of_heads, queries, keys);
+  device_terms.add_to(&tensors);
   return reference_forward_on_device(device, problem, tensors);
 }
 
@@ -104,7 +91,7 @@ int run(const RunOptions& options) {
   options.output.leave_stdout_to(options.output_path);
   const QkvFile input = read_qkv(options.input_path, options.problem.layout());
   const AttentionProblem problem = options.problem.problem_of(input.problem);
-  const TermInputs terms = read_terms(options.input_path, problem);
+  const TermValues terms = read_terms(options.input_path, problem);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);

@@ -181,16 +181,8 @@ std::vector<std::uint16_t> SafetensorsReader::read_u16(const std::string& name) 
   return read_values<std::uint16_t>(name, tensor);
 }
 
-std::vector<float> SafetensorsReader::read_f32(const std::string& name) {
-  const TensorInfo& tensor = find(name);
-  if (tensor.dtype != "F32") refuse_file(path_, fmt::format("tensor '{}' is {}: expected F32", name, tensor.dtype));
-  return read_values<float>(name, tensor);
-}
-
-std::vector<std::int32_t> SafetensorsReader::read_i32(const std::string& name) {
-  const TensorInfo& tensor = find(name);
-  if (tensor.dtype != "I32") refuse_file(path_, fmt::format("tensor '{}' is {}: expected I32", name, tensor.dtype));
-  return read_values<std::int32_t>(name, tensor);
+std::vector<std::byte> SafetensorsReader::read_bytes(const std::string& name) {
+  return read_values<std::byte>(name, find(name));
 }
 
 template <typename Value>

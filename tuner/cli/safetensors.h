@@ -49,9 +49,8 @@ class SafetensorsReader {
   const TensorInfo& find(const std::string& name) const;
   /// The values of a tensor with 2-byte elements. Throws Error(invalid_argument) for one of another type.
   std::vector<std::uint16_t> read_u16(const std::string& name);
-  /// The values of a tensor of F32. Throws as read_u16().
-  std::vector<float> read_f32(const std::string& name);
-  std::vector<std::int32_t> read_i32(const std::string& name);
+  /// The bytes of a tensor, whatever its elements.
+  std::vector<std::byte> read_bytes(const std::string& name);
 
  private:
   template <typename Value>

@@ -30,6 +30,12 @@ AttentionProblem validated(const AttentionProblem& problem) {
   return simplest_mask(problem);
 }
 
+TermValues merged(TermValues terms, const AttentionProblem& problem, const TermValues& given) {
+  for (const Operand operand : term_inputs_of(problem))
+    if (!given.bytes(operand).empty()) terms.set(operand, given.of<std::byte>(operand));
+  return terms;
+}
+
 }  // namespace
 
 struct TrialBench::State {
@@ -37,7 +43,7 @@ struct TrialBench::State {
   AttentionProblem problem;
   std::uint64_t seed;
   const bool times_used;       // whether the checked lengths are timed, too
-  const UsedLengths used;      // of a problem that has them
+  const TermValues terms;      // what the problem's read
   DeviceBuffer whole_lengths;  // of such: the lengths of queries, then of keys, that are timed instead
   AttentionRuntime runtime;
   TrialTensors tensors;
@@ -49,13 +55,12 @@ struct TrialBench::State {
   std::string no_memory;                         // why there are no tensors
   double warm_up_seconds = kFirstWarmUpSeconds;  // before the next timing
 
-  State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed,
-        std::optional<UsedLengths> given)
+  State(std::shared_ptr<Device> on, const AttentionProblem& asked, std::uint64_t with_seed, const TermValues& given)
       : device(std::move(on)),
         problem(validated(asked)),
         seed(with_seed),
-        times_used(given.has_value()),
-        used(given ? std::move(*given) : random_used_lengths(problem, with_seed)),
+        times_used(!given.bytes(Operand::seqused_q).empty() || !given.bytes(Operand::seqused_kv).empty()),
+        terms(merged(random_terms(problem, with_seed), problem, given)),
         runtime(device, nullptr, runtime_templates()),
         tensors(device, problem),
         forward(device, runtime, problem) {
@@ -89,7 +94,7 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
-  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, used, device_oracle.get(), forward); }
+  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, terms, device_oracle.get(), forward); }
 
   void make_whole_lengths() {
     if (!problem.has_used_lengths() || times_used) return;
@@ -117,7 +122,7 @@ struct TrialBench::State {
     if (reference) return;
     require_tensors();
     if (count_flops(problem) <= kCpuOracleFlops || !device->can_time()) {
-      reference = make_host_reference(problem, tensors);
+      reference = make_host_reference(problem, tensors, terms);
       return;
     }
     require_memory(device_reference_bytes(problem));
@@ -340,8 +345,8 @@ struct TrialBench::State {
 };
 
 TrialBench::TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed,
-                       std::optional<UsedLengths> used)
-    : state_(std::make_unique<State>(std::move(device), problem, seed, std::move(used))) {}
+                       const TermValues& given)
+    : state_(std::make_unique<State>(std::move(device), problem, seed, given)) {}
 TrialBench::~TrialBench() = default;
 
 Measurement TrialBench::run(const KernelConfig& config, const TrialOptions& options) {

@@ -10,7 +10,7 @@
 #include "generator/error.h"
 #include "generator/ladder/attention_algorithm.h"
 #include "runtime/oracle/reference_attention.h"
-#include "runtime/oracle/used_lengths.h"
+#include "runtime/oracle/term_values.h"
 #include "tuner/database/measurement.h"
 #include "tuner/trial/trial_status.h"
 #include "tuner/trial/trial_tensors.h"
@@ -58,11 +58,11 @@ inline constexpr double kBatchMicroseconds = 50;  ///< shorter kernels are timed
 class TrialBench {
  public:
   /// On a GPU inputs are made and later checked by kernels of their own, which are compiled here. Never throws for want
-  /// of memory: run() then reports out_of_memory. `used`: the lengths of the sequences of a problem that has them, a
-  /// number for each; without them random ones are checked, and sequences of all rows timed. Throws Error as run()
-  /// does.
+  /// of memory: run() then reports out_of_memory. `given`: what the problem's terms read, as far as it is not to be
+  /// random_terms(). Used lengths that are not given are checked alone: sequences of all rows are timed. Throws Error
+  /// as run() does.
   TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed,
-             std::optional<UsedLengths> used = {});
+             const TermValues& given = {});
   ~TrialBench();
 
   /// Compile, poison the outputs (guard bands too), run once, compare with the oracle, check that inputs and guards are

@@ -24,7 +24,7 @@ void round_forward(const AttentionProblem& problem, const ReferenceForward& forw
   for (const double value : forward.lse) lse->push_back(static_cast<float>(value));
 }
 
-void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem, const UsedLengths& used,
+void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem, const TermValues& terms,
                           DeviceOracle* oracle, DefaultForward& forward) {
   std::vector<std::uint16_t> o(element_count(problem, Operand::o), 0);
   std::vector<float> lse(element_count(problem, Operand::lse), 0);
@@ -33,9 +33,7 @@ void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem
     tensors.read_back(Operand::q, q);
     tensors.read_back(Operand::k, k);
     tensors.read_back(Operand::v, v);
-    std::vector<float> sinks;
-    if (problem.sink) tensors.read_back(Operand::sinks, sinks);
-    round_forward(problem, reference_forward(problem, q, k, v, sinks, used), &o, &lse);
+    round_forward(problem, reference_forward(problem, q, k, v, terms), &o, &lse);
   }
   tensors.upload(Operand::o, o.data());
   tensors.upload(Operand::lse, lse.data());
@@ -47,17 +45,13 @@ void fill_forward_results(TrialTensors& tensors, const AttentionProblem& problem
 }  // namespace
 
 void fill_trial_inputs(TrialTensors& tensors, const AttentionProblem& problem, std::uint64_t seed,
-                       const UsedLengths& used, DeviceOracle* oracle, DefaultForward& forward) {
+                       const TermValues& terms, DeviceOracle* oracle, DefaultForward& forward) {
   const auto seed_of = [&](Operand operand) { return 3 * seed + static_cast<std::uint64_t>(operand); };
   const bool backward = problem.pass == Pass::backward;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
     if (operand != Operand::d_o || backward) tensors.fill_random(operand, seed_of(operand), oracle);
   }
-  if (problem.sink) tensors.upload(Operand::sinks, random_sinks(problem, seed_of(Operand::sinks)).data());
-  if (problem.has_used_lengths()) {
-    tensors.upload(Operand::seqused_q, used.queries.data());
-    tensors.upload(Operand::seqused_kv, used.keys.data());
-  }
+  for (const Operand operand : term_inputs_of(problem)) tensors.upload(operand, terms.bytes(operand).data());
   if (!backward) return;
   std::vector<float> d_lse;
   for (const std::uint16_t bits :
@@ -65,7 +59,7 @@ void fill_trial_inputs(TrialTensors& tensors, const AttentionProblem& problem, s
     d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   tensors.upload(Operand::d_lse, d_lse.data());
   // A backward kernel's bounds allow for what a forward kernel rounds.
-  fill_forward_results(tensors, problem, used, oracle, forward);
+  fill_forward_results(tensors, problem, terms, oracle, forward);
 }
 
 }  // namespace attune

@@ -95,26 +95,20 @@ class DeviceBackward final : public TrialReference {
 
 }  // namespace
 
-std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& problem, const TrialTensors& tensors) {
+std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& problem, const TrialTensors& tensors,
+                                                    const TermValues& terms) {
   const auto values = [&](Operand operand) {
     std::vector<std::uint16_t> elements;
     tensors.read_back(operand, elements);
     return elements;
   };
   const std::vector<std::uint16_t> q = values(Operand::q), k = values(Operand::k), v = values(Operand::v);
-  std::vector<float> sinks;
-  if (problem.sink) tensors.read_back(Operand::sinks, sinks);
-  UsedLengths used;
-  if (problem.has_used_lengths()) {
-    tensors.read_back(Operand::seqused_q, used.queries);
-    tensors.read_back(Operand::seqused_kv, used.keys);
-  }
   if (problem.pass == Pass::forward)
-    return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v, sinks, used));
+    return std::make_unique<HostForward>(problem, reference_forward(problem, q, k, v, terms));
   const std::vector<std::uint16_t> d_o = values(Operand::d_o);
   std::vector<float> d_lse;
   tensors.read_back(Operand::d_lse, d_lse);
-  return std::make_unique<HostBackward>(problem, reference_backward(problem, {q, k, v, d_o, d_lse, sinks, used}));
+  return std::make_unique<HostBackward>(problem, reference_backward(problem, {q, k, v, d_o, d_lse, terms}));
 }
 
 std::unique_ptr<TrialReference> make_trial_device_reference(const std::shared_ptr<Device>& device,

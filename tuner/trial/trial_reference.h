@@ -25,7 +25,8 @@ class TrialReference {
 };
 
 /// By the oracle's scalar code.
-std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& problem, const TrialTensors& tensors);
+std::unique_ptr<TrialReference> make_host_reference(const AttentionProblem& problem, const TrialTensors& tensors,
+                                                    const TermValues& terms);
 
 /// By its generated kernels, compared on the device, too: for large problems. Takes device_reference_bytes() of device
 /// memory.

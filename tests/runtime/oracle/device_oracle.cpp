@@ -26,7 +26,7 @@ void check_close(double value, double reference, double weight) {
 
 void compare_oracles(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift) {
   const ForwardCase data(device, problem, shift);
-  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v, data.sinks, data.used);
+  const ReferenceForward expected = reference_forward(problem, data.q, data.k, data.v, data.terms);
   const ReferenceForward actual = reference_forward_on_device(device, problem, data.tensors);
   INFO(canonical_text(problem));
   REQUIRE(actual.o.size() == expected.o.size());
@@ -189,7 +189,7 @@ struct BackwardCase {
     tensors[Operand::d_k] = place(d_k_buffer, Operand::d_k, data.k);
     tensors[Operand::d_v] = place(d_v_buffer, Operand::d_v, data.v);
     if (problem.sink) {
-      d_sinks_buffer = DeviceBuffer(device, data.sinks_buffer.bytes());
+      d_sinks_buffer = DeviceBuffer(device, data.terms.bytes(Operand::sinks).size());
       tensors[Operand::d_sinks].data = reinterpret_cast<const void*>(d_sinks_buffer.pointer());
     }
     if (!with_lse) return;
@@ -201,7 +201,7 @@ struct BackwardCase {
     tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse_buffer.pointer());
   }
   ReferenceBackward expected() const {
-    return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse, data.sinks, data.used});
+    return reference_backward(data.problem, {data.q, data.k, data.v, d_o, d_lse, data.terms});
   }
 
  private:

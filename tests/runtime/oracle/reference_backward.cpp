@@ -20,8 +20,8 @@ std::size_t elements_of(const AttentionProblem& p, std::int64_t heads, std::int6
 struct Case {
   AttentionProblem problem;
   std::vector<std::uint16_t> q, k, v, d_o;
-  std::vector<float> d_lse, sinks;
-  UsedLengths used;  // another one than its problem's lengths for each sequence, and one that is no length
+  std::vector<float> d_lse;
+  TermValues terms;  // used lengths: another one for each sequence, and one that is no length
 
   Case(const AttentionProblem& asked, bool with_lse, std::uint64_t seed = 1) : problem(asked) {
     const std::size_t queries = elements_of(problem, problem.heads_q, problem.seq_q),
@@ -30,18 +30,23 @@ struct Case {
     k = random_normal(problem.dtype, keys, seed + 1);
     v = random_normal(problem.dtype, keys, seed + 2);
     d_o = random_normal(problem.dtype, queries, seed + 3);
-    if (problem.sink) sinks = random_sinks(problem, seed + 5);
+    terms = random_terms(problem, seed + 5);
     if (problem.has_used_lengths()) {
+      std::vector<std::int32_t> queries_of, keys_of;
       for (std::int64_t b = 0; b < problem.batch; ++b) {
-        used.queries.push_back(static_cast<std::int32_t>(b == 0 ? problem.seq_q - 1 : problem.seq_q + 3));
-        used.keys.push_back(static_cast<std::int32_t>(b == 0 ? (problem.seq_kv + 1) / 2 : problem.seq_kv));
+        queries_of.push_back(static_cast<std::int32_t>(b == 0 ? problem.seq_q - 1 : problem.seq_q + 3));
+        keys_of.push_back(static_cast<std::int32_t>(b == 0 ? (problem.seq_kv + 1) / 2 : problem.seq_kv));
       }
+      terms.set(Operand::seqused_q, queries_of);
+      terms.set(Operand::seqused_kv, keys_of);
     }
     if (!with_lse) return;
     for (const std::uint16_t bits : random_normal(problem.dtype, queries / problem.head_dim, seed + 4))
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
-  BackwardInputs inputs() const { return {q, k, v, d_o, d_lse, sinks, used}; }
+  BackwardInputs inputs() const { return {q, k, v, d_o, d_lse, terms}; }
+  std::span<const float> sinks() const { return terms.of<float>(Operand::sinks); }
+  std::span<const std::int32_t> used(Operand operand) const { return terms.of<std::int32_t>(operand); }
   std::vector<double> values(const std::vector<std::uint16_t>& bits) const {
     std::vector<double> result;
     for (const std::uint16_t x : bits) result.push_back(to_double(problem.dtype, x));
@@ -56,13 +61,14 @@ std::size_t place(const AttentionProblem& p, std::int64_t heads, std::int64_t ro
   return static_cast<std::size_t>(row * p.head_dim + d);
 }
 
-std::int64_t rows_of(const std::vector<std::int32_t>& lengths, std::int64_t b, std::int64_t all) {
+std::int64_t rows_of(std::span<const std::int32_t> lengths, std::int64_t b, std::int64_t all) {
   return lengths.empty() ? all : std::min<std::int64_t>(lengths[static_cast<std::size_t>(b)], all);
 }
 
 bool attends(const Case& c, std::int64_t b, std::int64_t query, std::int64_t key) {
   const AttentionProblem& p = c.problem;
-  const std::int64_t queries = rows_of(c.used.queries, b, p.seq_q), keys = rows_of(c.used.keys, b, p.seq_kv);
+  const std::int64_t queries = rows_of(c.used(Operand::seqused_q), b, p.seq_q),
+                     keys = rows_of(c.used(Operand::seqused_kv), b, p.seq_kv);
   if (query >= queries || key >= keys) return false;
   if (p.lengths == Lengths::used) query += (keys - queries) - (p.seq_kv - p.seq_q);  // as the diagonals move
   if (p.mask == MaskKind::none) return true;
@@ -98,7 +104,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
           weights += weight;
           weighted += weight * dp;
         }
-        if (weights == 0 || i >= rows_of(c.used.queries, b, p.seq_q)) continue;
+        if (weights == 0 || i >= rows_of(c.used(Operand::seqused_q), b, p.seq_q)) continue;
         sum += weighted / weights;
         if (!c.d_lse.empty()) sum += c.d_lse[(b * p.heads_q + h) * p.seq_q + i] * std::log(weights);
       }
@@ -119,12 +125,12 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const AttentionProblem& p = c.problem;
   const auto rounded = [&](double x) { return to_double(p.dtype, from_double(p.dtype, x)); };
   const std::vector<double> q = c.values(c.q), k = c.values(c.k), v = c.values(c.v), d_o = c.values(c.d_o);
-  const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v, c.sinks, c.used);
-  std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size()), d_sinks(c.sinks.size());
+  const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v, c.terms);
+  std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size()), d_sinks(c.sinks().size());
   const std::int64_t group = p.heads_q / p.heads_kv;
   for (std::int64_t row = 0; row < p.batch * p.heads_q * p.seq_q; ++row) {
     const std::int64_t b = row / p.seq_q / p.heads_q, h = row / p.seq_q % p.heads_q, i = row % p.seq_q;
-    if (i >= rows_of(c.used.queries, b, p.seq_q)) continue;
+    if (i >= rows_of(c.used(Operand::seqused_q), b, p.seq_q)) continue;
     const auto of_query = [&](std::int64_t d) { return place(p, p.heads_q, p.seq_q, b, h, i, d); };
     float delta = 0;
     for (std::int64_t d = 0; d < p.head_dim; ++d)
@@ -132,7 +138,7 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
     if (mistake == Mistake::no_delta) delta = 0;
     if (!c.d_lse.empty()) delta += mistake == Mistake::lse_sign ? c.d_lse[row] : -c.d_lse[row];
     if (p.sink && !(mistake == Mistake::no_last_row && i + 1 == p.seq_q))
-      d_sinks[h] -= std::exp(c.sinks[h] - static_cast<float>(forward.lse[row])) * delta;
+      d_sinks[h] -= std::exp(c.sinks()[h] - static_cast<float>(forward.lse[row])) * delta;
     for (std::int64_t j = 0; j < p.seq_kv; ++j) {
       if (!attends(c, b, i, j)) continue;
       const auto of_key = [&](std::int64_t d) { return place(p, p.heads_kv, p.seq_kv, b, h / group, j, d); };
@@ -205,7 +211,7 @@ TEST_CASE("gradients of the oracle are those of finite differences", "[nogpu]") 
       const Case c(problem, with_lse);
       const ReferenceBackward reference = reference_backward(problem, c.inputs());
       std::vector<double> inputs[] = {c.values(c.q), c.values(c.k), c.values(c.v)};
-      std::vector<double> sinks(c.sinks.begin(), c.sinks.end());
+      std::vector<double> sinks(c.sinks().begin(), c.sinks().end());
       const ReferenceGradient* gradients[] = {&reference.d_q, &reference.d_k, &reference.d_v};
       for (int input = 0; input < 3; ++input) {
         const std::int64_t heads = input == 0 ? problem.heads_q : problem.heads_kv,
@@ -274,7 +280,7 @@ TEST_CASE("tensors of a wrong size are refused by the gradients' oracle", "[nogp
   inputs.d_o = inputs.d_o.first(8);
   CHECK_THROWS_AS(reference_backward(c.problem, inputs), Error);
   inputs = c.inputs();
-  inputs.sinks = inputs.d_lse.first(2);  // of a problem without
+  inputs.terms.set(Operand::sinks, std::vector<float>(2));  // of a problem without
   CHECK_THROWS_AS(reference_backward(c.problem, inputs), Error);
   inputs = c.inputs();
   inputs.d_lse = inputs.d_lse.first(7);
