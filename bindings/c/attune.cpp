@@ -42,10 +42,10 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
-              sizeof(attune_problem) == 120);
+              offsetof(attune_problem, alibi) == 120 && sizeof(attune_problem) == 128);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -58,7 +58,8 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::d_o, ATTUNE_D_O) && is_named(attune::Operand::d_lse, ATTUNE_D_LSE) &&
               is_named(attune::Operand::sinks, ATTUNE_SINKS) && is_named(attune::Operand::d_sinks, ATTUNE_D_SINKS) &&
               is_named(attune::Operand::seqused_q, ATTUNE_SEQUSED_Q) &&
-              is_named(attune::Operand::seqused_kv, ATTUNE_SEQUSED_KV) && attune::kOperandCount == 14);
+              is_named(attune::Operand::seqused_kv, ATTUNE_SEQUSED_KV) &&
+              is_named(attune::Operand::alibi_slopes, ATTUNE_ALIBI_SLOPES) && attune::kOperandCount == 15);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -228,6 +229,8 @@ struct Request {
     problem.invariant = flag_of("invariant", from.invariant);
     problem.softcap = from.softcap;
     problem.sink = flag_of("sink", from.sink);
+    problem.alibi = flag_of("alibi", from.alibi);
+    if (from.reserved != 0) refuse("problem.reserved is " + std::to_string(from.reserved) + ": must be 0");
     if (flag_of("used_lengths", from.used_lengths)) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;

@@ -83,11 +83,12 @@ enum {
  *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
  * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T.
- * With sinks, exp(sink) of a query's head counts in the sum of exponentials, neither scaled nor capped nor masked, and
- * has no value: a query that sees no key has O = 0 and LSE = sink. Its gradient is -sum(exp(sink - LSE) *
- * (rowsum(dO o O) - dLSE)) over the batch and the queries of its head.
- * With used lengths, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry. What lies
- * behind is read into no result, whatever it holds: queries there see nothing and nobody sees keys there. The
+ * With ALiBi, a score loses slope(b, h) * |i + seq_kv - seq_q - j| after the softcap and before the mask, of query i
+ * and key j; with used lengths by the lengths of its sequence. With sinks, exp(sink) of a query's head counts in the
+ * sum of exponentials, neither scaled nor capped nor masked, and has no value: a query that sees no key has O = 0 and
+ * LSE = sink. Its gradient is -sum(exp(sink - LSE) * (rowsum(dO o O) - dLSE)) over the batch and the queries of its
+ * head. With used lengths, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry. What
+ * lies behind is read into no result, whatever it holds: queries there see nothing and nobody sees keys there. The
  * diagonals of ATTUNE_MASK_CAUSAL and ATTUNE_MASK_WINDOW end at the last query and the last key of each sequence; those
  * of ATTUNE_MASK_CAUSAL_TOP_LEFT and ATTUNE_MASK_CAUSAL_OFFSET are the same in all.
  * Query head h reads key/value head h / (heads_q / heads_kv). */
@@ -121,6 +122,8 @@ typedef struct attune_problem {
   float softcap;        /* positive: scaled scores x are capped before the mask, softcap * tanh(x / softcap); 0: not */
   int32_t sink;         /* 1: with ATTUNE_SINKS; 0: without */
   int32_t used_lengths; /* 1: with ATTUNE_SEQUSED_Q and ATTUNE_SEQUSED_KV; 0: without */
+  int32_t alibi;        /* 1: with ATTUNE_ALIBI_SLOPES; 0: without */
+  int32_t reserved;     /* 0 */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -139,7 +142,9 @@ typedef struct attune_tensor {
  * query sees nothing or nobody sees a key. Problems with sinks read them: fp32 (heads_q), contiguous; backward writes
  * their gradient, which is as they are. Its bits are the same for the same inputs, always. Problems with used lengths
  * may read these: int32 (batch), contiguous; a null pointer stands for all rows, a number that is none of 0 to all rows
- * for the nearest of these. The host never reads them, so that a graph may be replayed with others. */
+ * for the nearest of these. The host never reads them, so that a graph may be replayed with others. Problems with ALiBi
+ * read slopes: fp32 (batch, heads_q) with strides of the batch and the head, of which the first is 0 where all batch
+ * entries share them. Slopes have no gradient. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -154,7 +159,8 @@ enum {
   ATTUNE_SINKS = 10,
   ATTUNE_D_SINKS = 11,
   ATTUNE_SEQUSED_Q = 12,
-  ATTUNE_SEQUSED_KV = 13
+  ATTUNE_SEQUSED_KV = 13,
+  ATTUNE_ALIBI_SLOPES = 14
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left

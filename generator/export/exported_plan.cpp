@@ -60,12 +60,13 @@ bool rows_are_queries(Operand operand) {
 }
 // A number for each batch entry.
 bool is_of_batch(Operand operand) { return facts_of(operand).of == OperandOf::used_lengths; }
-// A number for each query head.
+// A number for each query head, or for each of a batch entry.
 bool is_of_heads(Operand operand) {
   AttentionProblem longer;
   longer.seq_q = 2;
   return rows_are_queries(operand) && operand_shape(longer, operand).rows == 1;
 }
+bool has_columns(Operand operand) { return operand_shape({}, operand).has_columns(); }
 std::string extents_of(Operand operand) { return rows_are_queries(operand) ? "of_queries" : "of_keys"; }
 
 template <typename Operands>
@@ -81,7 +82,7 @@ class Exporter {
   Exporter(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options, const TemplateSet& templates)
       : plan_(plan), problem_(plan.problem), device_(device), options_(options), templates_(templates) {
     for (const OperandList& operands : {inputs_of(problem_), outputs_of(problem_)}) {
-      for (const Operand operand : operands) (has_strides(operand) ? tensors_ : rows_).push_back(operand);
+      for (const Operand operand : operands) (has_columns(operand) ? tensors_ : rows_).push_back(operand);
     }
     bind_names();
     bind_problem();
@@ -194,7 +195,8 @@ class Exporter {
 
   std::string forward_formula() const {
     const bool capped = problem_.softcap != 0;
-    const char* const scores = capped ? "S + mask" : "softmax_scale Q K^T + mask";
+    const std::string scores = std::string(capped ? "S" : "softmax_scale Q K^T") +
+                               (problem_.alibi ? " - alibi_slope |i + seq_kv - seq_q - j|" : "") + " + mask";
     const std::string cap = capped ? "S = softcap tanh(softmax_scale Q K^T / softcap),   " : "";
     if (!problem_.sink) return fmt::format("{0}O = softmax({1}) V,   LSE = ln(sum(exp({1})))", cap, scores);
     return fmt::format("{0}LSE = ln(exp(sink) + sum(exp({1}))),   O = exp({1} - LSE) V", cap, scores);
@@ -229,6 +231,8 @@ class Exporter {
     set("softcap_value", float_text(problem_.softcap));
     set("asked_softcap", problem_.softcap != 0 ? "asked.softcap" : "0");
     set("cap_of_call", problem_.softcap != 0 ? ", call.softcap" : "");
+    all_.conditions["alibi"] = problem_.alibi;
+    set("slopes_of_call", problem_.alibi ? ", call.alibi_slopes" : "");
     all_.conditions["sink"] = problem_.sink;
     all_.conditions["sink_gradient"] = problem_.sink && problem_.pass == Pass::backward;
     set("sinks_of_call", problem_.sink ? ", call.sinks" : "");
@@ -258,9 +262,12 @@ class Exporter {
   std::string note_of(Operand operand) const {
     const bool queries = rows_are_queries(operand);
     if (is_of_batch(operand)) return "(batch), int32, read; may be null: all rows";
-    if (is_of_heads(operand)) return fmt::format("(heads_q), fp32, {}", is_output(operand) ? "written" : "read");
+    if (is_of_heads(operand)) {
+      return fmt::format("{}, fp32, {}", has_strides(operand) ? "(batch, heads_q)" : "(heads_q)",
+                         is_output(operand) ? "written" : "read");
+    }
     std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
-    shape += has_strides(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
+    shape += has_columns(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
     const char* null =
         operand == Operand::d_lse ? "; may be null: the loss does not depend on LSE" : "; may be null: not written";
     return fmt::format("{}, {}{}", shape, is_output(operand) ? "written" : "read", may_be_null(operand) ? null : "");
@@ -275,19 +282,29 @@ class Exporter {
     for (const std::vector<Operand>* operands : {&tensors_, &rows_}) {
       for (const Operand operand : *operands) {
         const std::string name(identifier(operand));
-        const bool strided = has_strides(operand);
+        const bool strided = has_strides(operand), has_rows = has_columns(operand);
         const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ",
-                                             strided                ? "void"
+                                             has_rows               ? "void"
                                              : is_of_batch(operand) ? "int32_t"
                                                                     : "float");
-        lists[strided ? "header_tensors" : "header_rows"].push_back(
-            {{"name", name}, {"type", type}, {"note", note_of(operand)}});
+        std::map<std::string, std::string> header = {{"name", name}, {"type", type}, {"note", note_of(operand)}};
+        if (strided)
+          header["strides"] = fmt::format("{0}_stride_batch, {0}_stride_head{1}", name,
+                                          has_rows ? fmt::format(", {}_stride_row", name) : "");
+        lists[strided ? "header_tensors" : "header_rows"].push_back(std::move(header));
         lists["readme_tensors"].push_back(
             {{"name", name}, {"type", type.substr(0, type.size() - 1)}, {"note", note_of(operand)}});
         lists["example"].push_back({{"line", fmt::format("call.{} = {};   // device memory{}", name, name,
                                                          may_be_null(operand) ? ", or a null pointer" : "")}});
-        if (!strided) {
-          unstrided.push_back(fmt::format("`{}`", name));
+        const auto pack = [&](const char* dimension, const std::string& value) {
+          lists["packed"].push_back({{"stride", fmt::format("{}_stride_{}", name, dimension)}, {"value", value}});
+        };
+        if (!strided) unstrided.push_back(fmt::format("`{}`", name));
+        if (strided && !has_rows) {
+          pack("batch", "call->heads_q");
+          pack("head", "1");
+        }
+        if (!has_rows) {
           lists["checked_rows"].push_back({{"name", name}, {"may_be_null", text_of(may_be_null(operand))}});
           continue;
         }
@@ -298,11 +315,9 @@ class Exporter {
         const std::string heads = rows_are_queries(operand) ? "heads_q" : "heads_kv",
                           rows = rows_are_queries(operand) ? "seq_q" : "seq_kv";
         const bool by_head = problem_.layout == Layout::bhsd;
-        lists["packed"].push_back({{"name", name},
-                                   {"heads", heads},
-                                   {"rows", rows},
-                                   {"stride_head", by_head ? fmt::format("call->{} * kHeadDim", rows) : "kHeadDim"},
-                                   {"stride_row", by_head ? "kHeadDim" : fmt::format("call->{} * kHeadDim", heads)}});
+        pack("batch", fmt::format("call->{} * call->{} * kHeadDim", heads, rows));
+        pack("head", by_head ? fmt::format("call->{} * kHeadDim", rows) : "kHeadDim");
+        pack("row", by_head ? "kHeadDim" : fmt::format("call->{} * kHeadDim", heads));
       }
     }
     set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
@@ -517,6 +532,7 @@ std::string default_export_name(const KernelPlan& plan) {
   if (hides_pairs(problem.mask)) name += fmt::format("_{}", to_string(problem.mask));
   if (problem.deterministic) name += "_deterministic";
   if (problem.softcap != 0) name += "_softcap";
+  if (problem.alibi) name += "_alibi";
   if (problem.sink) name += "_sink";
   if (problem.has_used_lengths()) name += "_used";
   return name;

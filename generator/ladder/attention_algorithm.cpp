@@ -115,7 +115,7 @@ class Launches {
     shared.add(tiles("kKOffset", "K", 1, config_.block_kv));
     shared.add(tiles("kVOffset", "V", 1, config_.block_kv));
     bind_attention(problem_, &bindings);
-    bind_key_blocks(false, &bindings);
+    bind_key_blocks(false, false, &bindings);
     bindings.conditions["invariant"] = false;
     bind_row_end(problem_, true, &bindings);
     shared.bind(&bindings);
@@ -240,10 +240,11 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
                 fmt::format("\"{}\": algorithms of the ladder serve a causal mask and none; take a config instead",
                             canonical_text(problem)));
   }
-  if (problem.softcap != 0 || problem.sink) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("\"{}\": algorithms of the ladder know no softcap and no sinks; take a config instead",
-                            canonical_text(problem)));
+  if (problem.softcap != 0 || problem.alibi || problem.sink) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("\"{}\": algorithms of the ladder know no softcap, no ALiBi and no sinks; take a config instead",
+                    canonical_text(problem)));
   }
   Reasons reasons;
   if (!serves(family, {problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());

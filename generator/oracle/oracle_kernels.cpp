@@ -67,15 +67,29 @@ int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device) {
 
 std::string oracle_score(const AttentionProblem& problem) { return problem.softcap != 0 ? "softcap" : "plain"; }
 
+std::string oracle_added(const AttentionProblem& problem) { return problem.alibi ? "alibi" : "nothing"; }
+
+int oracle_least_exponent(const AttentionProblem& problem) {
+  const ElementFacts& element = facts_of(problem.dtype);
+  constexpr int kFlushedExponent = -126;
+  const int of_dtype = 1 - element.exponent_bias;
+  return problem.sink ? std::max(of_dtype, kFlushedExponent + element.mantissa_bits) : of_dtype;
+}
+
 std::string oracle_lengths(const AttentionProblem& problem) { return problem.has_used_lengths() ? "used" : "whole"; }
 
 std::string oracle_score_formula(const AttentionProblem& problem) {
-  return problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j";
+  return std::string(problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j") +
+         (problem.alibi ? " - slope |j - diagonal|" : "");
 }
 
 void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
   fields->push_back(Scalar::softmax_scale);
   if (problem.softcap != 0) fields->push_back(Scalar::softcap);
+  if (problem.alibi) {
+    append(fields, {Pointer{Operand::alibi_slopes}, Stride{Operand::alibi_slopes, Dimension::batch},
+                    Stride{Operand::alibi_slopes, Dimension::head}});
+  }
 }
 
 KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
@@ -110,6 +124,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("score", oracle_score(problem));
     bindings.set("lengths", oracle_lengths(problem));
+    bindings.set("added", oracle_added(problem));
     if (rows == TileRows::queries) bindings.set("score_formula", oracle_score_formula(problem));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);

@@ -28,9 +28,16 @@ inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", 
 /// what it is computed with.
 std::string oracle_score(const AttentionProblem& problem);
 std::string oracle_score_formula(const AttentionProblem& problem);
+/// The partial templates/oracle/added_*: what a score gains beside its product.
+std::string oracle_added(const AttentionProblem& problem);
 /// The partial templates/oracle/sequence_*: whose rows count.
 std::string oracle_lengths(const AttentionProblem& problem);
 void append_oracle_score(Arguments* fields, const AttentionProblem& problem);
+
+/// The exponent of two of n, by how much a forward kernel's P may be wrong however small it is, over its unit roundoff:
+/// the dtype's smallest normal number. Where a sink outweighs all keys, their P is small beside it in fp32, which the
+/// GPU flushes below 2^-126: bf16 would otherwise be bounded by more than that.
+int oracle_least_exponent(const AttentionProblem& problem);
 
 /// CTAs of the kernels below at most: each leaves one partial result.
 constexpr int kMaxOracleCtas = 1024;

@@ -86,8 +86,8 @@ struct TypeOf {
   std::string_view operator()(const Pointer& pointer) const {
     const ElementType element = operand_shape({}, pointer.operand).element;
     if (element == ElementType::int32) return "const i32*";
-    if (has_strides(pointer.operand)) return is_written(pointer.operand) ? "void*" : "const void*";
-    return is_written(pointer.operand) ? "float*" : "const float*";
+    if (element == ElementType::fp32) return is_written(pointer.operand) ? "float*" : "const float*";
+    return is_written(pointer.operand) ? "void*" : "const void*";
   }
   std::string_view operator()(const Stride&) const { return "i64"; }
   std::string_view operator()(const TensorMap&) const { return "TensorMap"; }
@@ -125,6 +125,7 @@ void append_mask(Arguments* fields, const AttentionProblem& problem) {
 }
 
 void append_score_unit(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.alibi) return;  // scores are powers of two
   fields->push_back(problem.softcap != 0 ? Scalar::softcap : Scalar::softmax_scale);
 }
 
@@ -134,6 +135,9 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem) {
 
 void append_score(Arguments* fields, const AttentionProblem& problem) {
   if (problem.softcap != 0) fields->push_back(Scalar::tanh_scale);
+  if (!problem.alibi) return;
+  append(fields, {Pointer{Operand::alibi_slopes}, Stride{Operand::alibi_slopes, Dimension::batch},
+                  Stride{Operand::alibi_slopes, Dimension::head}});
 }
 
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {

@@ -88,14 +88,14 @@ void append(Arguments* fields, std::initializer_list<KernelArgument> more);
 void append_pointers(Arguments* fields, std::initializer_list<Operand> operands);
 /// What a kernel's predicates compute with: the offsets of a query's first and last key, of a mask that has them.
 void append_mask(Arguments* fields, const AttentionProblem& problem);
-/// What LSE is counted in: the scale, with a softcap that.
+/// What LSE is counted in: the scale, with a softcap that; nothing with ALiBi, whose scores are powers of two.
 void append_score_unit(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' RowEnd computes with, beside the score unit.
 void append_row_end(Arguments* fields, const AttentionProblem& problem);
-/// What the kernels' ScoreFunction computes with.
 /// How many rows each sequence has, of a problem whose sequences do not have all: what attention/sequence_* asks beside
 /// seq_q and seq_kv.
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
+/// What the kernels' ScoreFunction and ALiBi compute with.
 void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands);

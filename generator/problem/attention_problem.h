@@ -24,6 +24,7 @@ enum class Lengths { whole, used, used_top_left };
 ///
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
 ///   With a softcap, softcap * tanh(scale * Q K^T / softcap) in place of scale * Q K^T.
+///   With ALiBi, slope(b, h) * |i + Skv - Sq - j| less for query i and key j, before the mask and after the softcap.
 ///   With sinks, a logit of each query head counts in the softmax's sum and nowhere else, as that of a key whose value
 ///   is 0: l = exp(sink) + sum(exp(...)), O = sum(exp(...) V) / l, LSE = ln(l). It is neither scaled nor capped nor
 ///   masked. Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
@@ -52,6 +53,9 @@ struct AttentionProblem {
   float softmax_scale = 0.125f;   ///< multiplies the scores; positive and finite
   /// Positive: scaled scores x are capped, softcap * tanh(x / softcap), before the mask hides any. 0: they are not.
   float softcap = 0;
+  /// Scores fall with the distance from the diagonal that ends at the last key, by slopes, (B, Hq) fp32, which have no
+  /// gradient. With used lengths that is the last key of each sequence.
+  bool alibi = false;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
   Lengths lengths = Lengths::whole;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it

@@ -27,6 +27,10 @@ OperandShape shape_of_lse(const AttentionProblem& problem) { return rows_of_quer
 
 OperandShape shape_of_sinks(const AttentionProblem& problem) { return {1, problem.heads_q, 1, 1, ElementType::fp32}; }
 
+OperandShape shape_of_slopes(const AttentionProblem& problem) {
+  return {problem.batch, problem.heads_q, 1, 1, ElementType::fp32};
+}
+
 OperandShape shape_of_lengths(const AttentionProblem& problem) { return {problem.batch, 1, 1, 1, ElementType::int32}; }
 
 using enum Access;
@@ -46,7 +50,8 @@ constexpr OperandFacts kFacts[] = {
     {"seqused_q", "seqused_q", shape_of_lengths, may_read, may_read, false,
      OperandOf::used_lengths},  // Operand::seqused_q
     {"seqused_kv", "seqused_kv", shape_of_lengths, may_read, may_read, false,
-     OperandOf::used_lengths},  // Operand::seqused_kv
+     OperandOf::used_lengths},                                                                // Operand::seqused_kv
+    {"alibi_slopes", "alibi_slopes", shape_of_slopes, reads, reads, true, OperandOf::alibi},  // Operand::alibi_slopes
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

@@ -12,11 +12,11 @@
 namespace attune {
 
 /// A tensor that a call reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse, sinks, d_sinks, seqused_q, seqused_kv };
-inline constexpr Operand kOperands[] = {Operand::q,         Operand::k,         Operand::v,     Operand::o,
-                                        Operand::lse,       Operand::d_q,       Operand::d_k,   Operand::d_v,
-                                        Operand::d_o,       Operand::d_lse,     Operand::sinks, Operand::d_sinks,
-                                        Operand::seqused_q, Operand::seqused_kv};
+enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse, sinks, d_sinks, seqused_q, seqused_kv, alibi_slopes };
+inline constexpr Operand kOperands[] = {Operand::q,         Operand::k,          Operand::v,           Operand::o,
+                                        Operand::lse,       Operand::d_q,        Operand::d_k,         Operand::d_v,
+                                        Operand::d_o,       Operand::d_lse,      Operand::sinks,       Operand::d_sinks,
+                                        Operand::seqused_q, Operand::seqused_kv, Operand::alibi_slopes};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
@@ -24,12 +24,15 @@ std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
 
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
 /// gradient) has one column, one with a number for each query head (sinks and their gradient) one batch entry and one
-/// row, too, one with a number for each batch entry (used lengths) one head and one row.
+/// row, too, one with a number for each batch entry (used lengths) one head and one row, one with a number for each of
+/// both (slopes) one row.
 struct OperandShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   ElementType element = ElementType::bf16;
 
   std::int64_t all_rows() const { return batch * heads * rows; }
+  /// Whether kernels read or write its rows whole, so that it matters where they start.
+  bool has_columns() const { return columns > 1; }
   std::int64_t elements() const { return all_rows() * columns; }
   std::size_t bytes() const {
     return static_cast<std::size_t>(elements()) * static_cast<std::size_t>(size_of(element));
@@ -41,7 +44,7 @@ struct OperandShape {
 enum class Access { none, reads, may_read, writes, may_write };
 
 /// Problems that have an operand.
-enum class OperandOf { all, sinks, used_lengths };
+enum class OperandOf { all, sinks, used_lengths, alibi };
 
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
@@ -56,6 +59,7 @@ struct OperandFacts {
   Access access(const AttentionProblem& problem) const {
     if (of == OperandOf::sinks && !problem.sink) return Access::none;
     if (of == OperandOf::used_lengths && !problem.has_used_lengths()) return Access::none;
+    if (of == OperandOf::alibi && !problem.alibi) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }
 };

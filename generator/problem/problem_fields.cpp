@@ -162,6 +162,19 @@ constexpr std::array kFields = {
                  .standard = always_standard<0>,
                  .help = "caps scaled scores x: softcap*tanh(x/softcap) (default: none)",
                  .feature_weight = 1},
+    // An addition for each score.
+    ProblemField{.word = "alibi",
+                 .key = "alibi",
+                 .flag = "alibi",
+                 .called = "ALiBi",
+                 .form = ProblemFieldForm::flag,
+                 .role = FieldRole::term,
+                 .get = [](const Problem& p) { return Value{p.alibi}; },
+                 .set = [](Problem& p, Value value) { p.alibi = value != 0; },
+                 .standard = always_standard<0>,
+                 .help = "scores fall with the distance from the diagonal that ends at the last key, by a slope of "
+                         "each batch entry and query head",
+                 .feature_weight = 0.5},
     // Ends of rows differ, and the main loops do not.
     ProblemField{.word = "sink",
                  .key = "sink",

@@ -37,16 +37,22 @@ void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings)
 }
 
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bindings->set("score_unit", problem.softcap != 0 ? "softcap" : "softmax_scale");
+  constexpr const char* kPowersOfTwo = "0.693147180559945309f";
+  bindings->set("score_unit", problem.alibi          ? kPowersOfTwo
+                              : problem.softcap != 0 ? "args.softcap"
+                                                     : "args.softmax_scale");
+  bindings->set("exponent_scale", problem.alibi ? "1.0f" : "args.softmax_scale_log2");
 }
 
 void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bindings->set("unit", problem.softcap != 0 ? "softcap" : "scale");
+  const bool powers_of_two = problem.alibi && problem.pass == Pass::forward;
+  bindings->set("unit", powers_of_two ? "ln 2" : problem.softcap != 0 ? "softcap" : "scale");
 }
 
 void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_unit(problem, bindings);
   bindings->conditions["capped"] = problem.softcap != 0;
+  bindings->conditions["alibi"] = problem.alibi;
 }
 
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings) {
@@ -58,7 +64,8 @@ void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBinding
   bindings->conditions["sink"] = problem.sink && !of_part;
 }
 
-void bind_key_blocks(bool of_part, TemplateBindings* bindings) {
+void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings) {
+  bindings->conditions["diagonal_blocks"] = at_diagonals;
   bindings->set("first_blocks", of_part ? "of_part" : "fixed");
 }
 

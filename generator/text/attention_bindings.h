@@ -25,13 +25,13 @@ void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 /// first blocks of the loop need a predicate.
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// The argument that LSE is counted in.
+/// What a row's largest score is a multiple of, for LSE and for the exponentials of softmax, which are powers of two.
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// What softmax takes the exponentials of a changed score times, in words: the scale or the softcap.
 void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// bind_unit(), and whether a kernel's description is to say what changes its scores.
+/// bind_unit(), and whether a kernel changes its scores by a softcap or by ALiBi.
 void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// bind_score_words(), and what a kernel of gradients makes of a score's change: whether dS is P times its derivative.
@@ -40,7 +40,8 @@ void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bind
 /// Whether a sink counts when rows end; not of a kernel that sees a part of their keys.
 void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings);
 
-/// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part.
-void bind_key_blocks(bool of_part, TemplateBindings* bindings);
+/// What a kernel that walks over blocks of keys needs too: whether it walks over all blocks of a tile, or over a part,
+/// and whether blocks with keys beyond the diagonals of ALiBi are others.
+void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings);
 
 }  // namespace attune

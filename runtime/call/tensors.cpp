@@ -23,8 +23,9 @@ TensorView packed_view(const AttentionProblem& problem, Operand operand, const v
 int alignment_of(const Tensors& tensors, const AttentionProblem& problem) {
   for (const Operand operand : kOperands) {
     const OperandFacts& facts = facts_of(operand);
-    if (facts.strided && facts.access(problem) != Access::none && !rows_aligned(tensors[operand], facts.shape(problem)))
-      return kElementAlignment;
+    if (!facts.strided || facts.access(problem) == Access::none) continue;
+    const OperandShape shape = facts.shape(problem);
+    if (shape.has_columns() && !rows_aligned(tensors[operand], shape)) return kElementAlignment;
   }
   return kWholeAlignment;
 }

@@ -77,6 +77,17 @@ std::vector<float> random_sinks(const AttentionProblem& problem, std::uint64_t s
   return sinks;
 }
 
+// 2^(-8 h / H) for h = 1 to H, as models have them, each times a number between 3/4 and 5/4 of its own.
+std::vector<float> random_slopes(const AttentionProblem& problem, std::uint64_t seed) {
+  std::vector<float> slopes;
+  for (std::int64_t at = 0; at < problem.batch * problem.heads_q; ++at) {
+    const auto head = static_cast<double>(at % problem.heads_q + 1);
+    const double factor = 0.75 + uniform(random_bits(seed, static_cast<std::uint64_t>(at))) / 2;
+    slopes.push_back(static_cast<float>(factor * std::exp2(-8 * head / static_cast<double>(problem.heads_q))));
+  }
+  return slopes;
+}
+
 // Of all the rows that each sequence can have; `stream` tells those of queries and of keys apart.
 std::vector<std::int32_t> random_lengths(const AttentionProblem& problem, std::int64_t all, std::uint64_t seed,
                                          std::uint64_t stream) {
@@ -104,6 +115,8 @@ std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std:
 TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
   TermValues terms;
   if (problem.sink) terms.set(Operand::sinks, random_sinks(problem, seed + static_cast<std::uint64_t>(Operand::sinks)));
+  if (problem.alibi)
+    terms.set(Operand::alibi_slopes, random_slopes(problem, seed + static_cast<std::uint64_t>(Operand::alibi_slopes)));
   if (problem.has_used_lengths()) {
     terms.set(Operand::seqused_q, random_lengths(problem, problem.seq_q, seed, 0));
     terms.set(Operand::seqused_kv, random_lengths(problem, problem.seq_kv, seed, 1));

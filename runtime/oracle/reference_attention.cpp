@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "generator/problem/element_type.h"
+#include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/device_oracle.h"
@@ -19,10 +19,19 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRowsPerTask = 16;
 
-// One query. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; sink is -inf for none; p is scratch for Skv
-// values. Writes o and weight (D each).
-double attend(const AttentionProblem& problem, const double* q, const float* k, const float* v, double sink,
-              RowRange keys, std::vector<double>& p, double* o, double* weight) {
+// What the keys of a query share.
+struct QueryTerms {
+  double sink;   // -inf for none
+  double slope;  // of ALiBi; 0 for none
+};
+
+// One query of a sequence. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values.
+// Writes o and weight (D each).
+double attend(const AttentionProblem& problem, const MaskGeometry& sequence, std::int64_t query, const double* q,
+              const float* k, const float* v, const QueryTerms& terms, std::vector<double>& p, double* o,
+              double* weight) {
+  const RowRange keys = attended_keys(sequence, query);
+  const double sink = terms.sink;
   const std::int64_t columns = problem.head_dim;
   std::fill_n(o, columns, 0.0);
   std::fill_n(weight, columns, 0.0);
@@ -37,10 +46,10 @@ double attend(const AttentionProblem& problem, const double* q, const float* k, 
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     p[j] *= scale;
     if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
+    if (terms.slope != 0) p[j] -= terms.slope * alibi_distance(sequence, query, j);
     maximum = std::max(maximum, p[j]);
   }
-  const double least_p =
-      facts_of(problem.dtype).smallest_normal();  // beside the largest, which is 1 or more in a kernel
+  const double least_p = std::ldexp(1.0, oracle_least_exponent(problem));
   double sum = std::exp(sink - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
@@ -94,9 +103,10 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       std::transform(from, from + columns, query.begin(),
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
-      reference.lse[at] = attend(problem, query.data(), keys.data() + head_kv, values.data() + head_kv,
-                                 problem.sink ? sinks[head] : -kInfinity, attended_keys(sequences[batch], row), p,
-                                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
+      reference.lse[at] =
+          attend(problem, sequences[batch], row, query.data(), keys.data() + head_kv, values.data() + head_kv,
+                 {problem.sink ? sinks[head] : -kInfinity, alibi_slope(terms, batch_head)}, p,
+                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
   return reference;

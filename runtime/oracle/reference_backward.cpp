@@ -111,13 +111,18 @@ class Backward {
       score += q[d] * k[d];
       dp += d_o[d] * v[d];
     }
+    const std::int64_t head = query / problem_.seq_q;  // of all
     const double scaled = problem_.softmax_scale * score, cap = problem_.softcap;
+    const double slope = alibi_slope(terms_, head);
+    const double added =
+        slope == 0 ? 0 : -slope * alibi_distance(sequence_of(query), query % problem_.seq_q, key % problem_.seq_kv);
     if (cap == 0) {
-      const double p = std::exp(scaled - forward_.lse[query]), difference = dp - delta_[query];
+      const double p = std::exp(scaled + added - forward_.lse[query]), difference = dp - delta_[query];
       return {p, p, p * difference, step_ * (1 + std::abs(difference))};
     }
     const double cosine = std::cosh(scaled / cap), derivative = 1 / (cosine * cosine);
-    const double p = std::exp(cap * std::tanh(scaled / cap) - forward_.lse[query]), difference = dp - delta_[query];
+    const double p = std::exp(cap * std::tanh(scaled / cap) + added - forward_.lse[query]),
+                 difference = dp - delta_[query];
     return {p, p * derivative, p * derivative * difference,
             step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference)};
   }

@@ -1,6 +1,7 @@
 #include "runtime/oracle/sequences.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 namespace attune {
@@ -16,10 +17,19 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
   const auto queries = terms.of<std::int32_t>(Operand::seqused_q), keys = terms.of<std::int32_t>(Operand::seqused_kv);
   std::vector<MaskGeometry> sequences;
   for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
-    sequences.push_back(sequence_geometry(problem, length_of(queries, batch, problem.seq_q),
-                                          length_of(keys, batch, problem.seq_kv)));
+    sequences.push_back(
+        sequence_geometry(problem, length_of(queries, batch, problem.seq_q), length_of(keys, batch, problem.seq_kv)));
   }
   return sequences;
+}
+
+double alibi_distance(const MaskGeometry& sequence, std::int64_t query, std::int64_t key) {
+  return std::abs(static_cast<double>(query + sequence.seq_kv - sequence.seq_q - key));
+}
+
+double alibi_slope(const TermValues& terms, std::int64_t batch_head) {
+  const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
+  return slopes.empty() ? 0 : static_cast<double>(slopes[static_cast<std::size_t>(batch_head)]);
 }
 
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query) {

@@ -38,12 +38,13 @@ class TermValues {
   std::map<Operand, std::vector<std::byte>> values_;
 };
 
-/// Throws Error(invalid_argument) unless each operand has as many elements as the problem's shape of it, or none where a
-/// call may leave it out, and no other operand any.
+/// Throws Error(invalid_argument) unless each operand has as many elements as the problem's shape of it, or none where
+/// a call may leave it out, and no other operand any.
 void require_terms(const AttentionProblem& problem, const TermValues& terms);
 
 /// Random values of all of them. Sinks are as large as the LSE of random inputs is, so that they take a good part of
-/// each sum; used lengths lie evenly between none and all, but for the first batch entry of several, which has all.
+/// each sum; slopes fall from head to head as models have them, to 2^-8; used lengths lie evenly between none and all,
+/// but for the first batch entry of several, which has all.
 TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed);
 
 /// TermValues in device memory.

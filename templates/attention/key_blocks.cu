@@ -12,6 +12,15 @@ struct KeyBlocks {
   i32 unmasked_end, end;
 //% end
 
+//% if diagonal_blocks
+  // Where none of the queries sees beyond its diagonal: other blocks are masked, whether they hide a key or not.
+  __device__ __forceinline__ static i32 before_diagonals(const Arguments& args, const Sequence& sequence, i32 top_query, i32 end) {
+    const i32 keys = alibi_diagonal(args, sequence, top_query) + 1;
+    const i32 blocks = keys < 0 ? 0 : keys / kBlockKv;
+    return blocks < end ? blocks : end;
+  }
+
+//% end
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
 //% if masked_begin
@@ -35,7 +44,11 @@ struct KeyBlocks {
 //% end
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
     if (is_outside(args, sequence, top_query) || is_outside(args, sequence, bottom_query)) return 0;
+//% if diagonal_blocks
+    return before_diagonals(args, sequence, top_query, (last_key(args, sequence, top_query) + 1) / kBlockKv);
+//% else
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
+//% end
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
     if (is_outside(args, sequence, top_query)) return 0;
@@ -51,7 +64,11 @@ struct KeyBlocks {
   }
 //% end
   __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+//% if diagonal_blocks
+    return before_diagonals(args, sequence, top_query, (last_key(args, sequence, top_query) + 1) / kBlockKv);
+//% else
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
+//% end
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;

@@ -6,7 +6,7 @@ struct RowEnd {
   float scale;  // of the exponentials of scores, which were taken beside the row's maximum
   bool above;   // whether the sink is above it
 
-  __device__ __forceinline__ RowEnd(const Arguments& args, i32 head, float row_max, float sum_of_scores) : row_max(row_max), unit(args.${score_unit}), sink(ld_global_f32(args.sinks + head)) {
+  __device__ __forceinline__ RowEnd(const Arguments& args, i32 head, float row_max, float sum_of_scores) : row_max(row_max), unit(${score_unit}), sink(ld_global_f32(args.sinks + head)) {
     constexpr float kLog2E = 1.44269504088896340736f;
     // How far the sink is above the maximum, in powers of two; rounded once, whatever the size of both. Without a key the maximum may be anything.
     const float over = sum_of_scores != 0 ? fma_rn_f32(-row_max, unit, sink) * kLog2E : -negative_infinity();

@@ -447,9 +447,7 @@ void ${name}_problem(${name}_call* call) {
 
 void ${name}_pack(${name}_call* call) {
 //% for packed
-  call->${packed.name}_stride_batch = call->${packed.heads} * call->${packed.rows} * kHeadDim;
-  call->${packed.name}_stride_head = ${packed.stride_head};
-  call->${packed.name}_stride_row = ${packed.stride_row};
+  call->${packed.stride} = ${packed.value};
 //% end
 }
 

@@ -44,7 +44,7 @@ typedef struct ${name}_call {
 
 //% for header_tensors
   ${header_tensors.type}${header_tensors.name}; /* ${header_tensors.note} */
-  int64_t ${header_tensors.name}_stride_batch, ${header_tensors.name}_stride_head, ${header_tensors.name}_stride_row;
+  int64_t ${header_tensors.strides};
 //% end
 //% if used_lengths
   /* Sequence b is the first seqused_q[b] rows of q and seqused_kv[b] rows of k and v in batch entry b; what lies behind reaches no result. There O and all

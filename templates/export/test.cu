@@ -57,6 +57,9 @@ struct Problem {
 //% if softcap
   float cap;
 //% end
+//% if alibi
+  const float* slopes;  // of each batch entry and query head
+//% end
 //% if sink
   const float* sinks;  // of each query head: a score without a value
 //% end
@@ -68,6 +71,20 @@ struct Problem {
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
 //% else
 __device__ float score_of(const Problem& p, float product) { return p.scale * product; }
+//% end
+//% if alibi
+// What ALiBi adds to a score.
+//% if used_lengths
+__device__ float added(const Problem& p, int b, int h, int i, int j) {
+  return -p.slopes[b * p.heads_q + h] * fabsf(static_cast<float>(i + p.seqused_kv[b] - p.seqused_q[b] - j));
+}
+//% else
+__device__ float added(const Problem& p, int b, int h, int i, int j) {
+  return -p.slopes[b * p.heads_q + h] * fabsf(static_cast<float>(i + p.seq_kv - p.seq_q - j));
+}
+//% end
+//% else
+__device__ float added(const Problem&, int, int, int, int) { return 0; }
 //% end
 //% if used_lengths
 __device__ bool sees(const Problem& p, int b, int i, int j) {
@@ -112,6 +129,14 @@ __device__ float dot(const float* row, const View& view, int b, int h, int i) {
   return sum;
 }
 
+//% if alibi
+// As models have them, for each batch entry others.
+__global__ void fill_slopes(float* slopes, int heads) {
+  const int h = blockIdx.x % heads, b = blockIdx.x / heads;
+  if (threadIdx.x == 0) slopes[blockIdx.x] = exp2f(-8.0f * (h + 1) / heads) * (1 + 0.25f * (b % 3));
+}
+
+//% end
 //% if sink
 // Near what rows' LSE is, so that they take a good part of the sums.
 __global__ void fill_sinks(float* sinks, float near, std::uint64_t seed) {
@@ -133,7 +158,7 @@ __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float
   for (int first = 0; first < p.seq_kv; first += kThreads) {
     __syncthreads();
     const int j = first + t;
-    scores[t] = j < p.seq_kv && sees(p, b, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) : -INFINITY;
+    scores[t] = j < p.seq_kv && sees(p, b, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) + added(p, b, h, i, j) : -INFINITY;
     __syncthreads();
     float most = highest;
     for (int n = 0; n < kThreads; ++n) most = fmaxf(most, scores[n]);
@@ -190,8 +215,8 @@ __device__ float slope_of(const Problem& p, float product) {
 //% else
 __device__ float slope_of(const Problem&, float) { return 1; }
 //% end
-__device__ float probability(const Problem& p, int b, int i, int j, float product, float lse) {
-  return sees(p, b, i, j) && lse != -INFINITY ? expf(score_of(p, product) - lse) : 0;
+__device__ float probability(const Problem& p, int b, int h, int i, int j, float product, float lse) {
+  return sees(p, b, i, j) && lse != -INFINITY ? expf(score_of(p, product) + added(p, b, h, i, j) - lse) : 0;
 }
 
 // dQ of one query a CTA.
@@ -210,7 +235,7 @@ __global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const floa
     d_s[t] = 0;
     if (j < p.seq_kv && sees(p, b, i, j)) {
       const float product = dot(query, k, b, h_kv, j);
-      d_s[t] = probability(p, b, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+      d_s[t] = probability(p, b, h, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
     }
     __syncthreads();
     for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
@@ -240,7 +265,7 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
       probabilities[t] = d_s[t] = 0;
       if (i < p.seq_q && sees(p, b, i, j)) {
         const float product = dot(key, q, b, h, i);
-        probabilities[t] = probability(p, b, i, j, product, lse[rows + i]);
+        probabilities[t] = probability(p, b, h, i, j, product, lse[rows + i]);
         d_s[t] = probabilities[t] * slope_of(p, product) * (dot(value, d_o, b, h, i) - delta[rows + i]);
       }
       __syncthreads();
@@ -420,6 +445,13 @@ void move_mask(const ${name}_call& exported, ${name}_call* call) {
 }
 
 void check(const std::string& what, ${name}_call call, Order order) {
+//% if alibi
+  const Memory slopes(static_cast<std::size_t>(call.batch * call.heads_q) * sizeof(float));
+  fill_slopes<<<static_cast<int>(call.batch * call.heads_q), kThreads>>>(slopes.floats(), static_cast<int>(call.heads_q));
+  call.alibi_slopes = slopes.floats();
+  call.alibi_slopes_stride_batch = call.heads_q;
+  call.alibi_slopes_stride_head = 1;
+//% end
 //% if sink
   const Memory sinks(static_cast<std::size_t>(call.heads_q) * sizeof(float));
   fill_sinks<<<static_cast<int>(call.heads_q), kThreads>>>(sinks.floats(), logf(static_cast<float>(call.seq_kv)), 6);
@@ -437,7 +469,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
   call.seqused_kv = lengths(used_kv, call.seq_kv);
 //% end
   const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${sinks_of_call}${lengths_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors

@@ -9,6 +9,10 @@
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), dS = P ∘ (1 - S²) ∘ (dP - delta).
 //
 //% end
+//% if alibi
+// ALiBi: P = exp2(c S - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+//
+//% end
 //% if short_sequences
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //
@@ -59,6 +63,9 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
+//% if alibi
+//% include attention/alibi
+//% end
 //% include attention/score_${score}
 
 //% include mma_sync/tile_pair_stream
@@ -82,16 +89,22 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 // Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block) {
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block${slope_parameter}) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
+//% if alibi
+    const float from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, first_row + 8 * half + static_cast<i32>(lane_index() / 4)));
+//% end
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2), changed);
+//% if alibi
+        const float loss = slope * abs_f32(from_diagonal + static_cast<float>(8 * n + e));
+//% end
+        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2${and_loss}), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -101,14 +114,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
-                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq) {
+                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq${slope_parameter}) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block);
+  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block${and_alibi_slope});
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -142,12 +155,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
+//% if alibi
+  const float slope = alibi_slope(args, sequence, head);
+//% end
   i32 block = blocks.begin;
 //% if masked_begin
-  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
 //% end
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
-  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq);
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
+  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();

@@ -10,6 +10,10 @@
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
 //% end
+//% if alibi
+// ALiBi: Pᵀ = exp2(c Sᵀ - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+//
+//% end
 //% if short_sequences
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //
@@ -94,6 +98,9 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% include attention/query_part
 //% end
 //% include attention/score_${score}
+//% if alibi
+//% include attention/alibi
+//% end
 //% include attention/kv_source_${kv_source}
 //% include mma_sync/sums_vector
 //% include mma_sync/sums_place

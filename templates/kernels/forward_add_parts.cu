@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     }
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i)
-      if (some[i].row_sum != 0) sums.add(some[i], args.softmax_scale_log2);
+      if (some[i].row_sum != 0) sums.add(some[i], ${exponent_scale});
   }
 
 //% if sink
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% else
   const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum) : 0;  // a NaN stays one
   if (args.lse != nullptr && chunk == 0)
-    st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
+    st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, ${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
 //% end
   if (!has_columns) return;
   const i32 batch_head = static_cast<i32>(row / stored_queries(args));

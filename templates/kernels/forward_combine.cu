@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   griddepcontrol_wait();
 //% end
   const float* const statistics_of_row = args.statistics_partial + 2 * row;
-  const float c = args.softmax_scale_log2;
+  const float c = ${exponent_scale};
   const float* const o_of_row = args.o_partial + row * kHeadDimV + 8 * chunk;
 
   i32 first = slice;
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% if sink
     st_global_f32(args.lse + row, end.lse((lg2_approx_ftz_f32(end.sum) + kHeadroom) * kLn2));
 //% else
-    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.${score_unit}, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
+    st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, ${score_unit}, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
 //% end
   if (!has_chunk) return;
   const i32 batch_head = static_cast<i32>(row / stored_queries(args));

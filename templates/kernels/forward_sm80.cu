@@ -8,6 +8,10 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
+//% if alibi
+//
+// ALiBi: S = log2(e)·(${scaled}·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+//% end
 //% if sink
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
@@ -86,6 +90,9 @@ using OutputFragments = float[kRowTiles][kChunks][4];
 //% include mma_sync/mma_operands
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
+//% if alibi
+//% include attention/alibi_keys
+//% end
 //% include attention/key_blocks
 //% if split
 //% include attention/key_part
@@ -139,6 +146,27 @@ constexpr float kHeadroom = 0;  // powers of two by which sums are smaller than 
 //% end
 //% include mma_sync/online_softmax
 
+//% if alibi
+// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows. first_row is the warp's first row.
+template <bool kBeyond>
+__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
+  const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), diagonal = alibi_diagonal(args, tile.sequence, QueryTile::position_of(row));
+    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), diagonal, first_key);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        float& score = s[i / 2][n][i % 2 * 2 + e];
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+      }
+    }
+  }
+}
+
+//% end
 // Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
@@ -155,15 +183,18 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
+__device__ __forceinline__ void kv_step(const Arguments& args, ${step_rows}, i32 block, i32 first_row, KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
   ScoreFunction score(args);
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
+//% if alibi
+  add_alibi<kMasked>(acc_s, args, tile, first_row, block);
+//% end
   ring.acquire_v();
-  if (kMasked) mask_scores(acc_s, args, sequence, first_row, block);
+  if (kMasked) mask_scores(acc_s, args, ${sequence_of_step}, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
   ring.release();
@@ -197,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   cp_async_wait_group<kPrefetchGroups>();
   bar_sync();
   const QueryFragments q(q_tile, warp_row);
-  OnlineSoftmax softmax(args.softmax_scale_log2);
+  OnlineSoftmax softmax(${exponent_scale});
   OutputFragments acc_o = {};
 
   const i32 first_row = tile.first_row + warp_row;
@@ -208,22 +239,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     i32 end = (block / kPartBlocks + 1) * kPartBlocks;  // of the part
     if (end > blocks.end) end = blocks.end;
 //% if masked_begin
-    for (; block < blocks.unmasked_begin && block < end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.unmasked_begin && block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
 //% end
-    for (; block < blocks.unmasked_end && block < end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.unmasked_end && block < end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
     if (kPartialBlocks)
-      for (; block < end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+      for (; block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
     if (block >= blocks.end) break;
     sums.add(acc_o, softmax);
   }
   sums.finish(acc_o, softmax);
 //% else
 //% if masked_begin
-  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
 //% end
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
-    for (; block < blocks.end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
 //% end
 
 //% if raw_parts

@@ -8,6 +8,10 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
+//% if alibi
+//
+// ALiBi: S = log2(e)·(${scaled}·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+//% end
 //% if sink
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
@@ -100,6 +104,9 @@ using OutputFragments = float[kHeadDimV / 2];
 //% include wgmma/transpose_in_quad
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
+//% if alibi
+//% include attention/alibi_keys
+//% end
 //% include attention/key_blocks
 //% if split
 //% include attention/key_part

@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         double values[kPairValues] = {};
         if (query < count && key < existing && attended_keys(args, rows, first + query).has(first_key + key)) {
           const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + first + query);
-          const Pair pair(args, shared, query, key, row);
+          const Pair pair(args, shared, query, key, row, added_score(args, rows, batch, head, first + query, first_key + key));
           values[0] = pair.ds;
           values[1] = pair.weight;
           values[2] = pair.p;

@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     if (query < kTile) {
       double values[kPairValues] = {};
       if (row_keys.has(first + key)) {
-        const Pair pair(args, shared, query, key, statistics);
+        const Pair pair(args, shared, query, key, statistics, added_score(args, tile.rows, tile.batch, tile.head, tile.first + query, first + key));
         values[0] = pair.ds;
         values[1] = pair.weight;
         values[2] = pair.p;

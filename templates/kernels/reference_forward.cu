@@ -2,7 +2,7 @@
 //
 //   s_j = ${score_formula}     for the keys j that the query attends to
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
-//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of ${dtype}
+//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: ${smallest_normal}
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
 // that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
@@ -46,6 +46,7 @@ struct QueryRow {
 
 //% include oracle/attended_keys
 //% include oracle/score_${score}
+//% include oracle/added_${added}
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_${dtype}(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -162,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row))
+    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, query.batch, query.head, query.row, first + mine)
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }

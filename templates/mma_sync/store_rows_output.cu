@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
 //% else
       if (row < tile.rows)
         st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
-                      softmax.lse(args.${score_unit}, t, half));
+                      softmax.lse(${score_unit}, t, half));
 //% end
     }
   }

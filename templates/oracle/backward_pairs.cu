@@ -34,6 +34,7 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
 //% include oracle/attended_keys
 //% include oracle/score_${score}
 //% include oracle/score_slope_${score}
+//% include oracle/added_${added}
 
 // Of a query, all heads' rows counted: what its keys share. Errors are over the unit roundoff, the likely one squared.
 struct RowStatistics {
@@ -46,14 +47,14 @@ struct RowStatistics {
   }
 };
 
-// A query and a key in shared memory, by their rows of the tiles.
+// A query and a key in shared memory, by their rows of the tiles. added: as added_score() says.
 struct Pair {
   double p = 0, slope = 0;      // slope: p times the derivative of the score
   double ds = 0, weight = 0;    // weight: what the error of ds is relative to
   double lost = 0;              // of ds, where p or ds is so small that the type holds few of its bits, and by the score's tanh
   double q_squares = 0, k_squares = 0, d_o_squares = 0;
 
-  __device__ __forceinline__ Pair(const Arguments& args, u32 shared, i32 query, i32 key, const RowStatistics& row) {
+  __device__ __forceinline__ Pair(const Arguments& args, u32 shared, i32 query, i32 key, const RowStatistics& row, double added) {
     double score = 0, dp = 0;
     for (i32 d = 0; d < kHeadDim; ++d) {
       const double q = at(shared + kQueryOffset, query, d), k = at(shared + kKeyOffset, key, d);
@@ -64,7 +65,7 @@ struct Pair {
       k_squares = fma_rn_f64(k, k, k_squares);
       d_o_squares = fma_rn_f64(d_o, d_o, d_o_squares);
     }
-    p = exp_f64(scaled_score(args, score) - row.lse);
+    p = exp_f64(scaled_score(args, score) + added - row.lse);
     const double derivative = score_slope(args, score);
     slope = p * derivative;
     ds = slope * (dp - row.delta);

@@ -6,6 +6,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   KeyGradients keys(args, tile, warpgroup);
   if (walk.any()) {
     const LiveBlocks live(args, tile, walk, tile.first_key + warpgroup.first_key);
+//% if alibi
+    keys.diagonal_key = live.diagonal_key;
+//% end
 //% if !persistent
     keys.warpgroup.begin_order();
 //% end
@@ -14,6 +17,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.wait_v();
 //% end
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
+//% if alibi
+      keys.slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
+//% end
 //% if dq_by_softmax
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
 //% end

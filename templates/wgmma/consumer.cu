@@ -2,6 +2,10 @@
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
 //% end
+//% if alibi
+constexpr i32 kSlopes = ${slopes};  // of a thread's two rows: one where they have one head
+
+//% end
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
   Sequence sequence;
@@ -12,6 +16,12 @@ struct RowsOfWarpgroup {
   i32 unused_first_blocks;  // and before them
 //% else
   static constexpr i32 unused_first_blocks = 0;
+//% end
+//% if alibi
+  float slopes[kSlopes];  // of this thread's rows
+//% if alibi_shared
+  i32 origin;             // AlibiKeys counts from the diagonal of the tile's first row
+//% end
 //% end
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
@@ -44,10 +54,44 @@ struct RowsOfWarpgroup {
 //% else
     unused_blocks = tile.blocks.end - blocks.end;
 //% end
+//% if alibi
+#pragma unroll
+    for (i32 half = 0; half < kSlopes; ++half) slopes[half] = alibi_slope(args, sequence, tile.head_of(first_row + 8 * half));
+//% if alibi_shared
+    origin = alibi_diagonal(args, sequence, QueryTile::position_of(tile.first_row));
+//% end
+//% end
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
+//% if alibi
+// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows.
+template <bool kBeyond>
+__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+  const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
+    const AlibiKeys keys(rows.slopes[half % kSlopes], diagonal${alibi_origin}, first_key);
+#pragma unroll
+    for (i32 n = 0; n < kBlockKv / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        float& score = s[4 * n + 2 * half + e];
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+      }
+    }
+  }
+}
+//% if alibi_shared
+// What a row's scores had too much, in powers of two: slope·(diagonal - origin).
+__device__ __forceinline__ float alibi_of_diagonal(const Arguments& args, const QueryTile& tile, i32 row) {
+  return alibi_slope(args, tile.sequence, tile.head_of(row)) * static_cast<float>(QueryTile::position_of(row) - QueryTile::position_of(tile.first_row));
+}
+//% end
+
+//% end
 // Sets the scores of keys that their row does not attend to to -inf.
 __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);

@@ -82,6 +82,10 @@ struct ValueGradients {
   SoftmaxWarpgroup warpgroup;
   ProbabilityPipe pipe;
   ScoreFunction score;
+//% if alibi
+  float slope;       // of the query head
+  i32 diagonal_key;  // as LiveBlocks has it
+//% end
   ScoreFragments s;
 //% if score_slope
   PackedScores p, sloped;  // sloped: P times the derivative of the scores' change
@@ -96,6 +100,12 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
+//% if alibi
+  __device__ __forceinline__ void begin_head(const LiveBlocks& live, i32 head) {
+    slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
+    diagonal_key = live.diagonal_key;
+  }
+//% end
   // K: for the tile's S.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_k(); }
 //% if persistent
@@ -104,8 +114,33 @@ struct ValueGradients {
   // Turns S into P.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
+//% if alibi
+    const AlibiPlace place(diagonal_key, warpgroup.first_key_of_thread() - warpgroup.first_key, block);
+//% end
+//% if alibi_mended
+    if (masked) {
+      mend_scores_beyond(s, slope, args.softmax_scale_log2, place);
+      mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+    }
+//% else
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+//% end
+//% if alibi
+//% if alibi_mended
+    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), AlibiOfRows(slope, place));
+//% else
+//% if alibi_of_rows
+    if (masked)
+      exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), AlibiOfPairs(slope, place));
+    else
+      exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), AlibiOfRows(slope, place));
+//% else
+    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), AlibiOfPairs(slope, place));
+//% end
+//% end
+//% else
     exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
+//% end
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -151,6 +186,9 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
+//% if alibi
+  __device__ __forceinline__ void begin_head(const LiveBlocks&, i32 /*head*/) {}
+//% end
   // V: for the tile's dP.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
 //% if persistent
@@ -215,6 +253,9 @@ template <class Gradients>
 __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
   const LiveBlocks live(args, tile, walk, tile.first_key + gradients.warpgroup.first_key);
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
+//% if alibi
+    gradients.begin_head(live, head);
+//% end
     i32 block = walk.blocks.begin;
 #pragma unroll 1
     for (; block < live.begin; ++block) pass_over(gradients, publishes);

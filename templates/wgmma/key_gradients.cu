@@ -4,6 +4,10 @@ struct KeyGradients {
   const KeyTile& tile;
   SoftmaxWarpgroup warpgroup;
   ScoreFunction score;
+//% if alibi
+  float slope;       // of the query head
+  i32 diagonal_key;  // as LiveBlocks has it
+//% end
   ScoreFragments s, dp;
   PackedScores p, ds;
   GradientFragments dk, dv;
@@ -36,13 +40,38 @@ struct KeyGradients {
   // Pᵀ has 16 bits from its exponential on.
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked${lse_parameter}) {
     score.modify(s);
+//% if alibi
+    const AlibiPlace place(diagonal_key, warpgroup.first_key_of_thread() - warpgroup.first_key, block);
+//% end
+//% if alibi_mended
+    if (masked) {
+      mend_scores_beyond(s, slope, args.softmax_scale_log2, place);
+      mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+    }
+//% else
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
+//% end
 //% if score_slope
     warpgroup.wait_ds();
-    exponentiate(s, warpgroup.slopes(), score, args.softmax_scale_log2, ${lse_columns});
-    bar_warp_sync();
+//% end
+//% if alibi
+//% if alibi_mended
+    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, AlibiOfRows(slope, place));
 //% else
-    exponentiate(s, args.softmax_scale_log2, ${lse_columns});
+//% if alibi_of_rows
+    if (masked)
+      exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, AlibiOfPairs(slope, place));
+    else
+      exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, AlibiOfRows(slope, place));
+//% else
+    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, AlibiOfPairs(slope, place));
+//% end
+//% end
+//% else
+    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns});
+//% end
+//% if score_slope
+    bar_warp_sync();
 //% end
     pack_scores(p, s);
   }

@@ -23,10 +23,73 @@ using LseColumns = BlockColumns<${early_lse}, true>;
 using DeltaColumns = BlockColumns<${early_delta}, false>;
 
 //% end
+//% if alibi
+// The place of a thread's first key: in keys from the diagonal of this lane's first query in a block. diagonal_key: as LiveBlocks has it, of the
+// warpgroup's first key; key: among the warpgroup's; block: of queries.
+struct AlibiPlace {
+  i32 distance;
+  bool beyond;  // all keys of the warpgroup lie beyond the diagonals of all queries
+
+  __device__ __forceinline__ AlibiPlace(i32 diagonal_key, i32 key, i32 block)
+      : distance(diagonal_key - block * kBlockQ + key - static_cast<i32>(lane_index() % 4 * 2)), beyond(diagonal_key - block * kBlockQ >= kBlockQ - 1) {}
+};
+
+//% if alibi_of_pairs
+// What the exponents of a thread's two keys and a block's queries lose by ALiBi, wherever the keys lie.
+struct AlibiOfPairs {
+  float slope, keys[2];  // keys: from the diagonal of this lane's first query
+
+  __device__ __forceinline__ AlibiOfPairs(float slope, const AlibiPlace& place) : slope(slope), keys{static_cast<float>(place.distance), static_cast<float>(place.distance + 8)} {}
+  // Of element i of those that a lane has of sixteen queries, from `query` on.
+  __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 query, i32 i) const {
+    const float column = static_cast<float>(query + i / 4 * 8 + i % 2);
+    return fma_rn_f32(score, scale_log2, -slope * abs_f32(keys[i / 2 % 2] - column)) - lse;
+  }
+};
+//% end
+//% if alibi_of_rows
+// The same where all keys lie before the diagonals of all queries, or all beyond them: then it is a number of each query less one of each key.
+struct AlibiOfRows {
+  float slope, keys[2];  // slope: negative where the keys lie beyond
+
+  __device__ __forceinline__ AlibiOfRows(float slope_of_head, const AlibiPlace& place) : slope(place.beyond ? -slope_of_head : slope_of_head) {
+    keys[0] = slope * static_cast<float>(place.distance);
+    keys[1] = slope * static_cast<float>(place.distance + 8);
+  }
+  __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 query, i32 i) const {
+    return fma_rn_f32(score, scale_log2, keys[i / 2 % 2]) - fma_rn_f32(slope, static_cast<float>(query + i / 4 * 8 + i % 2), lse);
+  }
+};
+//% end
+//% if alibi_mended
+// AlibiOfRows takes the distance of a key that lies beyond the diagonal of a query for negative, where others of the block do not: its scores are mended
+// before. Two ways to the exponentials would take registers that the products need.
+__device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slope, float scale_log2, const AlibiPlace& place) {
+  if (place.beyond) return;
+  constexpr float kLargest = 3.402823466e38f;
+  const float inverse = 1.0f / scale_log2, twice = -2.0f * slope * (inverse < kLargest ? inverse : kLargest);
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+#pragma unroll
+    for (i32 n = 0; n < kBlockQ / 8; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        const i32 distance = place.distance + 8 * half - (8 * n + e);
+        if (distance > 0) s[4 * n + 2 * half + e] = fma_rn_f32(twice, static_cast<float>(distance), s[4 * n + 2 * half + e]);
+      }
+    }
+  }
+}
+//% end
+
+//% end
 //% if score_slope
 // Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
 // only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse) {
+//% if alibi
+template <class Alibi>
+//% end
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse${alibi_parameter}) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
@@ -40,7 +103,11 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
       for (i32 e = 0; e < 2; ++e) {
         float& p = s[8 * k + 2 * i + e];
         const float changed = p;
+//% if alibi
+        p = ex2_approx_ftz_f32(-abs_f32(alibi.exponent(changed, scale_log2, column_of(columns, 2 * i + e), 16 * k, 2 * i + e)));
+//% else
         p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(changed, scale_log2, -column_of(columns, 2 * i + e))));
+//% end
         sloped[e] = score.slope(p, changed);
       }
 //% if slopes_shared
@@ -56,12 +123,19 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 }
 //% else
 // Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse) {
+//% if alibi
+template <class Alibi>
+//% end
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse${alibi_parameter}) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
 #pragma unroll
+//% if alibi
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(alibi.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
+//% else
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
+//% end
   }
 }
 //% end

@@ -11,7 +11,7 @@ struct Mainloop {
 
   // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
-      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+      : args(args), consumer{barriers, shared, index}, softmax{{${exponent_scale}}} {}
 
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
@@ -80,6 +80,9 @@ struct Mainloop {
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction(args).modify(s);
+//% if alibi
+    add_alibi<kMasked>(s, args, rows, block);
+//% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);

@@ -9,7 +9,7 @@ struct Mainloop {
 
   // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
-      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+      : args(args), consumer{barriers, shared, index}, softmax{{${exponent_scale}}} {}
 
   // The tile's first block: there is no P yet.
   template <bool kMasked>
@@ -19,6 +19,9 @@ struct Mainloop {
     consumer.issue_qk(s);              // S = Q Kᵀ
     take_scores();
     ScoreFunction(args).modify(s);
+//% if alibi
+    add_alibi<kMasked>(s, args, rows, block);
+//% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.first<kMasked>(s);
     consumer.put_probabilities(s);
@@ -35,6 +38,9 @@ struct Mainloop {
     consumer.release_v();
     take_scores();
     ScoreFunction(args).modify(s);
+//% if alibi
+    add_alibi<kMasked>(s, args, rows, block);
+//% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.update<kMasked>(s);
     consumer.put_probabilities(s);

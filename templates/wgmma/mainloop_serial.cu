@@ -8,7 +8,7 @@ struct Mainloop {
 
   // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
-      : args(args), consumer{barriers, shared, index}, softmax{{args.softmax_scale_log2}} {}
+      : args(args), consumer{barriers, shared, index}, softmax{{${exponent_scale}}} {}
 
   // The tile's first block, each of the others, and what is left after the last one.
   template <bool kMasked>
@@ -32,6 +32,9 @@ struct Mainloop {
     consumer.pass_order();
     consumer.release_k();
     ScoreFunction(args).modify(s);
+//% if alibi
+    add_alibi<kMasked>(s, args, rows, block);
+//% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);

@@ -1,10 +1,16 @@
 // The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
 struct LiveBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
+//% if alibi
+  i32 diagonal_key;  // the query on whose diagonal the first of the keys lies, which may be none of the sequence's
+//% end
 
   __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, i32 first_key) {
     const i32 keys = tile.first_key + tile.keys - first_key;
     begin = end = walk.blocks.end;
+//% if alibi
+    diagonal_key = query_on_diagonal(args, tile.sequence, first_key);
+//% end
     if (keys <= 0) return;
     const QueryBlocks<true> blocks(args, tile.sequence, first_key, keys < kWarpgroupKeys ? keys : kWarpgroupKeys);
     if (blocks.begin >= blocks.end) return;
@@ -32,9 +38,21 @@ struct LiveBlocks {
     unmasked_begin = uniform(unmasked_begin);
     unmasked_end = uniform(unmasked_end);
     end = uniform(end);
+//% if alibi
+    diagonal_key = uniform(diagonal_key);
+//% end
 //% end
   }
+//% if alibi_of_rows
+  // Also where some keys lie before the diagonals of some queries and others beyond them.
+  __device__ __forceinline__ bool masked(i32 block) const {
+    const i32 first = block * kBlockQ;
+    const bool crosses = diagonal_key + kWarpgroupKeys - 1 > first && diagonal_key < first + kBlockQ - 1;
+    return crosses || block < unmasked_begin || block >= unmasked_end;
+  }
+//% else
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
+//% end
 };
 
 // Where a softmax warpgroup stands in the rings, and its products. Its rows are 64 keys.

@@ -5,6 +5,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
+//% if alibi_shared
+    const float alibi = alibi_of_diagonal(args, tile, row + 8 * half);
+//% end
 //% if invariant
     const float sum = softmax.row_sum[half];  // of all parts, and of the quad
 //% else
@@ -13,7 +16,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     sum += shfl_sync_bfly_f32<2>(sum);
 //% end
 //% if sink
-    const RowEnd end(args, tile.head_of(row + 8 * half), softmax.row_max[half], sum);
+    const RowEnd end(args, tile.head_of(row + 8 * half), softmax.row_max[half]${minus_alibi}, sum);
     const float inverse = end.inverse();
 //% else
     const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
@@ -25,7 +28,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
 //% if sink
       const float lse = end.lse(softmax.log2_without_headroom(end.sum) * kLn2);
 //% else
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.${score_unit}, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half]${minus_alibi}, ${score_unit}, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
 //% end
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }

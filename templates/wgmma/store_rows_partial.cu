@@ -4,6 +4,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
+//% if alibi_shared
+    const float alibi = alibi_of_diagonal(args, tile, row + 8 * half);
+//% end
     float sum = softmax.row_sum[half];
     sum += shfl_sync_bfly_f32<1>(sum);
     sum += shfl_sync_bfly_f32<2>(sum);
@@ -11,7 +14,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i64 place = partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
     // Of a row that has seen no key the maximum may never have been set.
-    if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
+    if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half]${minus_alibi} : negative_infinity(), sum});
     const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
 //% if !invariant
     const float inverse = rcp_approx_ftz_f32(sum);

@@ -233,6 +233,35 @@ TEST_CASE("check names the rule that a kernel breaks on the emulator", "[emulato
   CHECK_FALSE(check.json().at("reason").get<std::string>().empty());
 }
 
+TEST_CASE("slopes are checked, written and read", "[nogpu]") {
+  const std::string shape = " --batch 2 --heads 4 --seq 40 --head-dim 64 --alibi";
+  for (const char* flags : {"--causal", "--pass backward --softcap 5 --kv-seq 70", "--sink --lengths used"}) {
+    const CommandResult result =
+        run_attune(words("check " + std::string(flags) + shape + " --device emulator --target h200 --json"));
+    INFO(result.err << result.out);
+    REQUIRE(result.status == 0);
+    CHECK_THAT(result.json().at("problem").get<std::string>(), ContainsSubstring(" alibi"));
+  }
+  const TemporaryFolder folder;
+  std::vector<std::string> make = words("input" + shape);
+  make.insert(make.end(), {"--output", folder.file("i.safetensors")});
+  REQUIRE(run_attune(make).status == 0);
+  const auto run = [&](const std::string& flags, const char* input) {
+    std::vector<std::string> words_of_run = words("run --check --json --device emulator --target h200 " + flags);
+    words_of_run.insert(words_of_run.end(), {"--input", folder.file(input), "--output", folder.file("o.safetensors")});
+    return run_attune(words_of_run);
+  };
+  const CommandResult result = run("--causal --alibi", "i.safetensors");
+  INFO(result.err << result.out);
+  CHECK(result.status == 0);
+  make = words("input --batch 2 --heads 4 --seq 40 --head-dim 64");
+  make.insert(make.end(), {"--output", folder.file("p.safetensors")});
+  REQUIRE(run_attune(make).status == 0);
+  const CommandResult without = run("--alibi", "p.safetensors");
+  CHECK(without.status == 2);
+  CHECK_THAT(without.err, ContainsSubstring("has no tensor 'alibi_slopes'"));
+}
+
 TEST_CASE("lengths of sequences are given, checked, written and read", "[nogpu]") {
   const std::string shape =
       " --batch 3 --heads 2 --seq 40 --kv-seq 70 --head-dim 64 --device emulator --target h200 --json";

@@ -1,17 +1,17 @@
-// attune reference forward fp16 d40 causal · source 587c139b671f9b95
+// attune reference forward fp16 d40 causal · source 7dfff1638566c397
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
 //   s_j = scale q·k_j     for the keys j that the query attends to
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
-//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: the smallest normal number of f16
+//   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: 0x1p-14
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
 // that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_a22d2b97a33f1c17 {
+namespace attune_d158c054ea094faf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -131,6 +131,8 @@ __device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, con
   return {0, clamp_to_keys(rows, query + rows.moved + args.mask_offset + 1)};
 }
 __device__ __forceinline__ double scaled_score(const Arguments& args, double product) { return args.softmax_scale * product; }
+// What a score gains beside its product, of a query and a key of their sequence.
+__device__ __forceinline__ double added_score(const Arguments&, const SequenceRows&, i64 /*batch*/, i32 /*head*/, i32 /*query*/, i32 /*key*/) { return 0; }
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -232,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row))
+    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, query.batch, query.head, query.row, first + mine)
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }
@@ -240,4 +242,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a22d2b97a33f1c17
+}  // namespace attune_d158c054ea094faf

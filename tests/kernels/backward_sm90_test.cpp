@@ -44,6 +44,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kAlibi,
   kSink,
   kLengthsOf,
   kLayout,
@@ -88,6 +89,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});

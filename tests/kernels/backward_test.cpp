@@ -46,6 +46,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kAlibi,
   kSink,
   kLengthsOf,
   kAlignment,
@@ -78,6 +79,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});

@@ -36,6 +36,7 @@ enum Factor {
   kBatch,
   kMask,
   kSoftcap,
+  kAlibi,
   kSink,
   kLengthsOf,
   kAlignment,
@@ -107,6 +108,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
@@ -161,6 +163,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
   problem.softcap = kSoftcaps[choice.softcap];
+  problem.alibi = choice.alibi;
   problem.sink = choice.sink;
   problem.lengths = choice.lengths;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;

@@ -24,15 +24,15 @@ struct ProblemChoice {
   MaskChoice mask = MaskChoice::none;
   bool unaligned = false, bhsd = false;
   int softcap = 0;  ///< of kSoftcaps
-  bool sink = false;
+  bool alibi = false, sink = false;
   Lengths lengths = Lengths::whole;
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };
 AttentionProblem problem_of(const ProblemChoice& choice);
 
-/// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, sinks,
-/// used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and every switch of the config, as far
-/// as the family has them.
+/// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, ALiBi,
+/// sinks, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and every switch of the config,
+/// as far as the family has them.
 struct CaseTable {
   std::vector<ForwardCase> cases;
   std::vector<std::string> impossible;  ///< pairs that no case shows

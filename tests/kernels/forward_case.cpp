@@ -206,6 +206,14 @@ TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::
       sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
     terms.set(Operand::sinks, sinks);
   }
+  if (problem.alibi) {
+    // Also heads that are as without, and one that looks far away first.
+    constexpr float kSlopes[] = {0.5f, 0.03125f, 0, 1.75f, -0.0625f, 0.004f};
+    std::vector<float> slopes;
+    for (std::int64_t i = 0; i < problem.batch * problem.heads_q; ++i)
+      slopes.push_back(kSlopes[(static_cast<std::size_t>(i) + seed) % std::size(kSlopes)]);
+    terms.set(Operand::alibi_slopes, slopes);
+  }
   if (!problem.has_used_lengths()) return terms;
   std::mt19937 random(seed * 7919 + 1);
   const auto draw = [&](std::int64_t all) {
@@ -322,7 +330,9 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
 
   Expected expected;
   // What rounding costs a small P, where the value of the largest one is smaller still.
-  const double smallest_p = smallest_step_of(problem.dtype) / unit_roundoff_of(problem.dtype);
+  double smallest_p = smallest_step_of(problem.dtype) / unit_roundoff_of(problem.dtype);
+  // Beside a sink that outweighs them all keys are small, and fp32 is flushed to zero.
+  if (problem.sink) smallest_p = std::max(smallest_p, 0x1p-126 / (2 * unit_roundoff_of(problem.dtype)));
   std::vector<double> k(keys * dim), v(keys * dim), q(dim), scores(keys), sizes(keys), o(dim), weight(dim);
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     for (std::int64_t h = 0; h < problem.heads_q; ++h) {
@@ -350,9 +360,22 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           }
           const double scaled = problem.softmax_scale * dot, cap = problem.softcap;
           scores[j] = cap == 0 ? scaled : cap * std::tanh(scaled / cap);
+          double alibi = 0;
+          if (problem.alibi) {
+            const auto to_end = [&](Operand lengths, std::int64_t all, std::int64_t at) {
+              return used_rows(data.terms.of<std::int32_t>(lengths), b, all) - at;
+            };
+            const std::int64_t query_to_end = to_end(Operand::seqused_q, problem.seq_q, i),
+                               key_to_end = to_end(Operand::seqused_kv, problem.seq_kv, static_cast<std::int64_t>(j));
+            alibi = data.terms.of<float>(Operand::alibi_slopes)[static_cast<std::size_t>(b * problem.heads_q + h)] *
+                    std::fabs(static_cast<double>(query_to_end - key_to_end));
+          }
           // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being
           // 2^-23.
           sizes[j] = std::fabs(problem.softmax_scale) * size + (cap == 0 ? 0 : 0x1p7 * std::fabs(scores[j]));
+          // So does the error of what ALiBi adds, which is rounded with the score.
+          scores[j] -= alibi;
+          sizes[j] += std::fabs(alibi);
           largest = std::max(largest, scores[j]);
           visible.push_back(j);
         }

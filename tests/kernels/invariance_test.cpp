@@ -32,8 +32,8 @@ bool rows_are_queries(Operand operand) {
 struct Whole {
   AttentionProblem problem;
   std::vector<std::pair<Operand, Bits>> inputs;
-  std::vector<float> lse;    // backward
-  std::vector<float> sinks;  // of heads that have some
+  std::vector<float> lse;            // backward
+  std::vector<float> sinks, slopes;  // of heads that have some
 
   explicit Whole(const std::string& text, DataKind data = {}) : problem(parse_problem(text)) {
     for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::o, Operand::d_o}) {
@@ -56,6 +56,11 @@ struct Whole {
       const TermValues terms = make_terms(problem, 0, 7);
       const std::span<const float> of_heads = terms.of<float>(Operand::sinks);
       sinks.assign(of_heads.begin(), of_heads.end());
+    }
+    if (problem.alibi) {
+      const TermValues terms = make_terms(problem, 0, {});
+      const std::span<const float> of_heads = terms.of<float>(Operand::alibi_slopes);
+      slopes.assign(of_heads.begin(), of_heads.end());
     }
     if (problem.pass == Pass::backward)
       lse.assign(static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q), 8.0f);
@@ -120,6 +125,13 @@ Result run(AttentionRuntime& runtime, const Whole& whole, const AttentionProblem
     tensors[Operand::sinks].data = reinterpret_cast<const float*>(buffers.back().pointer()) + part.head * group;
     buffers.emplace_back(device, whole.sinks.size() * sizeof(float));  // sums over the batch: not those of a part
     tensors[Operand::d_sinks].data = reinterpret_cast<const void*>(buffers.back().pointer());
+  }
+  if (problem.alibi) {
+    buffers.emplace_back(device, whole.slopes.size() * sizeof(float));
+    device->copy_to_device(buffers.back().pointer(), whole.slopes.data(), buffers.back().bytes());
+    tensors[Operand::alibi_slopes] = {reinterpret_cast<const float*>(buffers.back().pointer()) +
+                                          part.batch * whole.problem.heads_q + part.head * group,
+                                      whole.problem.heads_q, 1};
   }
   Result result;
   const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
@@ -246,6 +258,19 @@ void check_forward(AttentionRuntime& runtime, const std::string& words, const st
   check(runtime, whole, {bands[0]}, {{0, 2, 0, 1, 5, 40, keys - 25}}, configs);
 }
 
+// Distances count from the last key: parts end where the whole does, or see no more than the keys before their end.
+void check_alibi(AttentionRuntime& runtime, const std::string& words, const std::vector<std::string>& configs) {
+  const std::int64_t keys = kKeysOfPart + 76, queries = 70;
+  const Whole forward("forward " + words + " alibi invariant hq4 hkv2 b2 sq" + std::to_string(queries) + " skv" +
+                      std::to_string(keys));
+  const std::vector<Band> bands = {{-kOpen, keys - queries}, {-kOpen, kOpen}};
+  check(runtime, forward, bands, {{1, 1, 1, 1, 0, queries, keys}, {1, 1, 0, 2, queries - 1, 1, keys}}, configs);
+  check(runtime, forward, {bands[0]}, {{0, 2, 0, 1, 5, 40, keys - 25}, {1, 1, 0, 1, 37, 19, keys - 14}}, configs);
+  const Whole backward("backward " + words + " alibi invariant hq4 hkv2 b2 sq150 skv200");
+  check(runtime, backward, {{-kOpen, 50}, {-kOpen, kOpen}}, {{1, 1, 1, 1, 0, 150, 200}, {0, 1, 0, 2, 60, 90, 200}},
+        {""});
+}
+
 void check_backward(AttentionRuntime& runtime, const std::string& words) {
   const Whole whole("backward " + words + " invariant hq4 hkv2 b2 sq150 skv200");
   check(runtime, whole, {{-kOpen, 50}, {-kOpen, kOpen}, {-40, 50}},
@@ -276,6 +301,12 @@ TEST_CASE("bits of an invariant problem depend on no size: forward on the emulat
   check_forward(ampere, "fp16 d32 sink", kSm80);
 }
 
+TEST_CASE("bits of an invariant problem depend on no size: ALiBi on the emulator", "[emulator]") {
+  AttentionRuntime hopper = emulator("h200"), ampere = emulator("a100");
+  check_alibi(hopper, "bf16 d64", kSm90);
+  check_alibi(ampere, "fp16 d32", kSm80);
+}
+
 TEST_CASE("invariant problems are right in all modes of the emulator", "[emulator]") {
   Devices devices = Devices::emulators();
   devices.draw = CaseDraw(4);
@@ -301,6 +332,7 @@ TEST_CASE("bits of an invariant problem depend on no size on the GPU", "[gpu]") 
     check_values(devices, hopper ? kSm90 : kSm80, words);
     check_forward(runtime, words, hopper ? kSm90 : kSm80);
     check_backward(runtime, words);
+    check_alibi(runtime, words, hopper ? kSm90 : kSm80);
   }
 }
 

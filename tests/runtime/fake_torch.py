@@ -42,6 +42,9 @@ class Tensor:
     def to(self, dtype):
         return Tensor(self.shape, dtype, strides=self.strides, address=self.address, requires_grad=self.requires_grad)
 
+    def detach(self):
+        return Tensor(self.shape, self.dtype, strides=self.strides, address=self.address)
+
     def is_floating_point(self):
         return self.dtype[:2] in ("fp", "bf")
 

@@ -151,15 +151,15 @@ class Arguments(Recorded):
             out = function(q, k, v)
             given_q, given_k, given_v, options = self.calls.pop()
             self.assertEqual((given_q is q, given_k is k, given_v is v, out.made), (True, True, True, "out"))
-            self.assertEqual(options, {"causal": False, "window": None, "scale": 0.125, "softcap": 0.0, "deterministic": None})
+            self.assertEqual(options, {"causal": False, "window": None, "scale": 0.125, "softcap": 0.0, "alibi_slopes": None, "deterministic": None})
             self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5, deterministic=True)["deterministic"], True)
             self.assertEqual(self.options(function, q, k, v, softmax_scale=0.5)["scale"], 0.5)
 
     def test_positions_are_those_of_the_originals(self):
         options = self.options(FA2, *tensors(), 0.0, 0.3, True, (5, 7), 0.0, None, True)
-        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "deterministic": True})
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "alibi_slopes": None, "deterministic": True})
         options = self.options(FA3, *tensors(), 0.3, True, None, None, None, None, (5, 7), 0, 0.0, 3, True, True)
-        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "deterministic": True})
+        self.assertEqual(options, {"causal": False, "window": (5, 0), "scale": 0.3, "softcap": 0.0, "alibi_slopes": None, "deterministic": True})
 
     def test_masks(self):
         """causal with lengths (seq_q, seq_k) and a window; what attention() gets as (causal, window)."""
@@ -226,11 +226,11 @@ class Arguments(Recorded):
             module.flash_attn_qkvpacked_func(qkv, softmax_scale=0.5, causal=True, window_size=(3, 3), deterministic=True)
             *parts, options = self.calls.pop()
             self.assertEqual([part.made for part in parts], ["part 0", "part 1", "part 2"])
-            self.assertEqual(options, {"causal": False, "window": (3, 0), "scale": 0.5, "softcap": 0.0, "deterministic": True})
+            self.assertEqual(options, {"causal": False, "window": (3, 0), "scale": 0.5, "softcap": 0.0, "alibi_slopes": None, "deterministic": True})
         flash_attn.flash_attn_kvpacked_func(q, kv, 0.0, 0.5, True, (-1, -1), 0.0, None, True)
         *parts, options = self.calls.pop()
         self.assertEqual([part.made for part in parts], ["", "part 0", "part 1"])
-        self.assertEqual(options, {"causal": True, "window": None, "scale": 0.5, "softcap": 0.0, "deterministic": True})
+        self.assertEqual(options, {"causal": True, "window": None, "scale": 0.5, "softcap": 0.0, "alibi_slopes": None, "deterministic": True})
         flash_attn_interface.flash_attn_qkvpacked_func(Tensor((2, 100, 12, 64)), num_heads_q=8)
         self.assertEqual([part.shape[2] for part in self.calls.pop()[:3]], [8, 2, 2])
 
@@ -266,9 +266,6 @@ class Refusals(Recorded):
             ("dropout", FA2, (q, k, v, 0.17), {}),
             ("dropout", one.flash_attn_qkvpacked_func, (qkv, 0.17), {}),
             ("dropout", one.flash_attn_kvpacked_func, (q, kv), {"dropout_p": 0.17}),
-            ("ALiBi", FA2, (q, k, v), {"alibi_slopes": number}),
-            ("ALiBi", one.flash_attn_qkvpacked_func, (qkv,), {"alibi_slopes": number}),
-            ("ALiBi", one.flash_attn_kvpacked_func, (q, kv), {"alibi_slopes": number}),
             ("FP8", FA3, tensors(dtype="fp8"), {}),
             ("FP8", FA3, (q, k, v), {"q_descale": number}),
             ("FP8", FA3, (q, k, v), {"v_descale": number}),
@@ -292,6 +289,16 @@ class Refusals(Recorded):
                 error = self.refused(NotImplementedError, f"attune does not serve {feature}: .", function, *arguments, **options)
                 self.assertIs(type(error), flash_attn.NotServed)
                 self.assertEqual(error.feature, feature)
+
+    def test_slopes_are_those_of_heads(self):
+        q, k, v = tensors()
+        for slopes in Tensor((4,), "fp32"), Tensor((2, 4), "fp32"):
+            FA2(q, k, v, alibi_slopes=slopes)
+            *_, options = self.calls.pop()
+            self.assertEqual(options["alibi_slopes"].shape, slopes.shape)
+        self.refused(RuntimeError, "alibi_slopes is .*: it must be torch.float32", FA2, q, k, v, alibi_slopes=Tensor((4,)))
+        self.refused(RuntimeError, r"alibi_slopes has shape \(2,\): it must be \(heads,\) or \(batch, heads\)", FA2, q, k, v,
+                     alibi_slopes=Tensor((2,), "fp32"))
 
     def test_hints_and_neutral_values_are_taken(self):
         FA2(*tensors(), dropout_p=0.0, softcap=-1.0, alibi_slopes=None)
@@ -479,7 +486,7 @@ class PeerSuites(unittest.TestCase):
                                    for names, values in axes.items()]
             return function
 
-        output = marked("test_output", dropout_p=[0.0, 0.17], alibi=[False, True], seqlen_q_and_seqlen_k=[(1, 2), (3, 4), (5, 6)], d=list(range(50)))
+        output = marked("test_output", dropout_p=[0.0, 0.17], has_qv=[False, True], seqlen_q_and_seqlen_k=[(1, 2), (3, 4), (5, 6)], d=list(range(50)))
         other = marked("test_varlen_output", d=[32, 64])
         single = marked("test_single")
         return {f"fa2/{function.__name__}": self.script.Test("fa2", function) for function in (output, other, single)}
@@ -488,13 +495,13 @@ class PeerSuites(unittest.TestCase):
         tests = self.made_up()
         cases, probes, sizes, refused = self.script.choose(tests, None, (1, 10), 1)
         self.assertEqual(sizes, {"fa2/test_output": 600, "fa2/test_varlen_output": 2, "fa2/test_single": 1})
-        self.assertEqual(refused, {"fa2/test_output": {"dropout": 300, "ALiBi": 150}, "fa2/test_varlen_output": {self.script.LENGTHS: 2}})
+        self.assertEqual(refused, {"fa2/test_output": {"dropout": 300, "qv": 150}, "fa2/test_varlen_output": {self.script.LENGTHS: 2}})
         self.assertEqual(len(cases), 15 + 1)
         self.assertEqual(len(set(cases)), len(cases))
         for name, number in cases:
             parameters = tests[name].parameters(number)
-            self.assertEqual((parameters.get("dropout_p", 0), parameters.get("alibi", False)), (0, False))
-        self.assertEqual(sorted(feature for *_, feature in probes), ["ALiBi"] * 2 + ["dropout"] * 2 + [self.script.LENGTHS] * 2)
+            self.assertEqual((parameters.get("dropout_p", 0), parameters.get("has_qv", False)), (0, False))
+        self.assertEqual(sorted(feature for *_, feature in probes), ["dropout"] * 2 + ["qv"] * 2 + [self.script.LENGTHS] * 2)
         self.assertEqual(self.script.choose(tests, None, (1, 10), 1)[0], cases)
         self.assertNotEqual(self.script.choose(tests, None, (1, 10), 2)[0], cases)
         every = self.script.choose(tests, None, (1, 1), 1)[0]
@@ -504,7 +511,7 @@ class PeerSuites(unittest.TestCase):
 
     def test_what_is_not_served_is_known_by_name_or_parameter(self):
         for name, parameters, feature in [("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 0.0, "alibi": False}, None),
-                                          ("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 50.0, "alibi": True}, "ALiBi"),
+                                          ("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 50.0, "alibi": True}, None),
                                           ("test_flash_attn_output", {"dtype": "torch.float8_e4m3fn", "softcap": 15.0}, "FP8"),
                                           ("test_flash_attn_output", {"has_qv": True}, "qv"),
                                           ("test_flash_attn_kvcache", {}, self.script.CACHE),

@@ -35,7 +35,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 120)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 128)
         self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
@@ -355,6 +355,7 @@ class RecordingLibrary:
     def attune_forward(self, problem, operands, count, workspace, workspace_bytes, stream):
         self.inside()
         q, k, v, o, lse = (operand.tensor for operand in operands[:5])
+        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head) for operand in operands[:count]}
         self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]},
                               "problem": copy.copy(problem), "o": o.data, "q": q.data, "k": k.data, "v": v.data, "lse": lse.data,
                               "stride": q.stride_head, "bytes": workspace_bytes})
@@ -362,6 +363,7 @@ class RecordingLibrary:
 
     def attune_backward(self, problem, operands, count, workspace, workspace_bytes, stream):
         _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:10])
+        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head) for operand in operands[:count]}
         self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]}, "problem": copy.copy(problem), "o": o, "lse": lse, "d_lse": d_lse, "d": [d_o, d_q, d_k, d_v]})
         return 0
 
@@ -441,13 +443,13 @@ class Kinds(unittest.TestCase):
             sinks = self.tensor((4,), dtype="fp32")
             attune.attention(q, k, v, sinks=sinks)
             launch = self.library.launches[-1]
-            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV]))
+            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV, _library.ALIBI_SLOPES]))
             self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
             self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
-            self.assertEqual(list(launch["operands"]), list(range(_library.SEQUSED_KV + 1)))
+            self.assertEqual(list(launch["operands"]), list(range(_library.ALIBI_SLOPES + 1)))
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind
@@ -483,6 +485,26 @@ class Kinds(unittest.TestCase):
                              (self.tensor((2,), dtype="int32", strides=(2,)), "not contiguous")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, seqused_kv=wrong)
+
+    def test_slopes(self):
+        q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+        lse = Tensor((2, 4, 100), "fp32")
+        for shape, strides, wanted in ((4,), (3,), (0, 3)), ((2, 4), (8, 2), (8, 2)):
+            slopes = self.tensor(shape, dtype="fp32", strides=strides)
+            attune.attention(q, k, v, alibi_slopes=slopes)
+            launch = self.library.launches[-1]
+            self.assertEqual((launch["problem"].alibi, launch["operands"][_library.ALIBI_SLOPES]), (1, slopes.address))
+            self.assertEqual(self.library.strides_of[_library.ALIBI_SLOPES], wanted)
+            self.assertEqual(len(attune.backward(grad_out, q, k, v, out, lse, alibi_slopes=slopes)), 3)
+            self.assertEqual(self.library.launches[-1]["operands"][_library.ALIBI_SLOPES], slopes.address)
+            self.assertIsNone(attune.unsupported(q, k, v, alibi_slopes=slopes))
+        attune.attention(q, k, v)
+        self.assertEqual(self.library.launches[-1]["problem"].alibi, 0)
+        for wrong, words in ((self.tensor((2,), dtype="fp32"), "it must have .4,. or .2, 4., a number for each head of q"),
+                             (self.tensor((4,), dtype="int32"), "alibi_slopes is int32: it must be"), (0.5, "alibi_slopes is a float"),
+                             (self.tensor((4,), dtype="fp32", device="cuda:1"), "on one device")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                attune.attention(q, k, v, alibi_slopes=wrong)
 
     def test_a_call_inside_of_a_call_has_structs_of_its_own(self):
         outer, inner = [self.tensor() for _ in range(3)], [self.tensor() for _ in range(3)]

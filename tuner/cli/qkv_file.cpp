@@ -49,6 +49,7 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
   const OperandShape shape = operand_shape(problem, operand);
   const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
   if (operand == Operand::sinks) return {size(shape.heads)};
+  if (operand == Operand::alibi_slopes) return {size(shape.batch), size(shape.heads)};
   if (operand == Operand::seqused_q || operand == Operand::seqused_kv) return {size(shape.batch)};
   std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
   if (!has_strides(operand)) return sizes;
@@ -58,7 +59,11 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
 }
 
 // What there is a number for.
-std::string_view unit_of(Operand operand) { return operand == Operand::sinks ? "query head" : "batch entry"; }
+std::string_view unit_of(Operand operand) {
+  return operand == Operand::sinks          ? "query head"
+         : operand == Operand::alibi_slopes ? "batch entry and query head"
+                                            : "batch entry";
+}
 
 std::map<std::string, std::string> metadata_of(const AttentionProblem& problem) {
   return {

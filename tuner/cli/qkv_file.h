@@ -20,7 +20,8 @@ struct QkvFile {
 /// Throws Error(invalid_argument) or Error(io) that names the file, the tensor and what is wrong.
 QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 
-/// What the terms of a problem read, from tensors of the operands' names: `sinks`, F32, (query heads); `seqused_q` and
+/// What the terms of a problem read, from tensors of the operands' names: `sinks`, F32, (query heads);
+/// `alibi_slopes`, F32, (batch, query heads); `seqused_q` and
 /// `seqused_kv`, or one of them, I32, (batch). Throws as read_qkv().
 TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem);
 

@@ -142,11 +142,13 @@ Verb make_run(CommandLine& command) {
                "compute attention of real tensors: read q, k and v of a safetensors file, write o and lse to another",
                "attune input --output qkv.safetensors --heads 4 --seq 256 --head-dim 64\n"
                "attune run --input qkv.safetensors --output o.safetensors --causal");
-  verb->add_option("--input", options->input_path,
-                   "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) "
-                   "for bshd; with "
-                   "--sink also sinks (F32), one for each query head; with --lengths used also seqused_q and "
-                   "seqused_kv (I32), or one of them, a number of rows for each batch entry")
+  verb->add_option(
+          "--input", options->input_path,
+          "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) "
+          "for bshd; with "
+          "--sink also sinks (F32), one for each query head; with --alibi also alibi_slopes (F32), one for each "
+          "batch entry and query head; with --lengths used also seqused_q and "
+          "seqused_kv (I32), or one of them, a number of rows for each batch entry")
       .required();
   verb->add_option("--output", options->output_path,
                    "safetensors to write: o as q is, lse as F32 (batch, head, seq); - is standard output")

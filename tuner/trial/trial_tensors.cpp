@@ -52,7 +52,8 @@ TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProble
   // The emulator reports any access outside an allocation: there the margin would only hide it.
   const std::size_t margin = device_->can_time() ? kInputMargin : 0;
   const auto shift = [&](Operand operand) {
-    return problem.alignment == 16 || !has_strides(operand) ? 0 : static_cast<std::size_t>(problem.alignment);
+    const bool moves = problem.alignment != 16 && operand_shape(problem, operand).has_columns();
+    return moves ? static_cast<std::size_t>(problem.alignment) : 0;
   };
   const auto lay_out = [&](Operand operand, std::size_t around) {
     tensors_.at(static_cast<std::size_t>(operand)) = TensorCopies(bytes(operand), around, shift(operand), copies);

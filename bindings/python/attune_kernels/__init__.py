@@ -80,7 +80,7 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None
+    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -107,6 +107,9 @@ def attention(
     ones, are its sequence; all where one is None. What lies behind is read into no result, whatever it holds: there out and gradients are 0,
     and lse is that of a query that attends to nothing. The diagonal of causal and window ends at the last query and key of each sequence; with
     top_left it begins at the first ones.
+    alibi_slopes: (heads,) of q or (batch, heads), float32 or 16 bits, as flash-attn has them: a score loses its head's slope times
+    abs(i + seq_kv - seq_q - j), of query i and key j, after the softcap and before the mask; with seqused_q and seqused_kv by those lengths.
+    Slopes get no gradient.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -115,9 +118,10 @@ def attention(
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
                                               return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
-                                              softcap=softcap, sinks=sinks, seqused_q=seqused_q, seqused_kv=seqused_kv)
+                                              softcap=softcap, sinks=sinks, seqused_q=seqused_q, seqused_kv=seqused_kv,
+                                              alibi_slopes=alibi_slopes)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _slopes_of_kernels(alibi_slopes))
         out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), terms)
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
@@ -128,8 +132,8 @@ def attention(
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if sinks is not None or seqused_q is not None or seqused_kv is not None:
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    if sinks is not None or seqused_q is not None or seqused_kv is not None or alibi_slopes is not None:
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _slopes_of_kernels(alibi_slopes))
         if out is None and (is_differentiated or _operators_are_watched()):
             out, lse = _ops.forward(q, k, v, options, terms)
         else:
@@ -146,11 +150,18 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-def _as_kernels_take_them(sinks):
+def _as_kernels_take_them(numbers):
     """In float32: gradients go back through the cast."""
-    if not isinstance(sinks, torch.Tensor) or sinks.dtype not in (torch.float16, torch.bfloat16):
-        return sinks  # what it should be is said where calls are checked
-    return sinks.float()
+    if not isinstance(numbers, torch.Tensor) or numbers.dtype not in (torch.float16, torch.bfloat16):
+        return numbers  # what it should be is said where calls are checked
+    return numbers.float()
+
+
+def _slopes_of_kernels(slopes):
+    """What requires a gradient must not miss it in silence."""
+    if isinstance(slopes, torch.Tensor) and slopes.requires_grad and torch.is_grad_enabled():
+        raise ValueError("alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()")
+    return _as_kernels_take_them(slopes)
 
 
 def _operators_are_watched():
@@ -234,6 +245,7 @@ def backward(
     sinks=None,
     seqused_q=None,
     seqused_kv=None,
+    alibi_slopes=None,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -245,7 +257,7 @@ def backward(
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(sinks, seqused_q, seqused_kv)
+    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
         return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms)
     return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms)
@@ -254,13 +266,13 @@ def backward(
 @_outside_graphs
 def unsupported(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
-    sinks=None, seqused_q=None, seqused_kv=None
+    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
     passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks))
     for pass_ in passes:
         try:
@@ -280,7 +292,7 @@ def _backward_outside_graphs(*arguments):
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
-            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None):
+            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
@@ -288,19 +300,19 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
     """
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
     return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, terms=terms), config)
 
 
 @_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
-    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None
+    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
     return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms), config)
 
 
@@ -329,13 +341,13 @@ class Prepared(_PreparedPass):
     result cannot be differentiated."""
 
     @_outside_graphs
-    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None):
+    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
         _refuse_forward_mode(q, k, v, sinks)
         if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv)
+        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
         out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
         return (out, lse) if return_lse else out
 
@@ -345,10 +357,10 @@ class PreparedBackward(_PreparedPass):
     heads and lengths."""
 
     @_outside_graphs
-    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None):
+    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
         _refuse_transforms()
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
-                               terms_of(sinks, seqused_q, seqused_kv))
+                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes))
 
 
 def _text_of(function, problem):

@@ -10,7 +10,7 @@ import ctypes
 import torch
 
 from . import _extension, _library
-from ._options import Options
+from ._options import TERMS, Options
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -142,7 +142,7 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
     structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
     structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
     if terms is not None:
-        structs.set_terms(_library.D_LSE + 1, terms, None if sinks is None else grads[3])
+        structs.set_terms(_library.D_LSE + 1, terms, {} if sinks is None else {"sinks": grads[3]})
     launcher.run(prepared, q, structs)
     return grads
 
@@ -275,12 +275,15 @@ class _Structs:
         """Of the operand in a place of the list."""
         self._words[5 * place + 1] = data
 
-    def set_terms(self, place, terms, d_sinks=None):
-        """From a place of the list on, in the order of Checked.operands()."""
-        backward = place > _library.LSE + 1
-        for tensor in (terms.sinks, *([d_sinks] if backward else []), terms.seqused_q, terms.seqused_kv):
+    def set_terms(self, place, terms, gradients=None):
+        """From a place of the list on, in the order of Checked.operands(). gradients: of backward, by the terms' names."""
+        for term, tensor in zip(TERMS, terms):
             self.set_data(place, 0 if tensor is None else tensor.data_ptr())
             place += 1
+            if gradients is not None and term.gradient is not None:
+                gradient = gradients.get(term.name)
+                self.set_data(place, 0 if gradient is None else gradient.data_ptr())
+                place += 1
 
     def set_gradients(self, d_o, d_q, d_k, d_v, d_lse):
         words = self._words
@@ -327,9 +330,9 @@ class Checked:
             raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
-        if self.sinks is not None:
-            self._check_sinks("sinks", self.sinks)
-        self._check_used_lengths()
+        for term, tensor in zip(TERMS, terms or ()):
+            if tensor is not None:
+                self._check_term(term, term.name, tensor)
         if traced:
             self._check_what_the_library_is_not_asked()
             return
@@ -356,6 +359,7 @@ class Checked:
             softcap=softcap,
             sink=self.sinks is not None,
             used_lengths=self.has_used_lengths,
+            alibi=self.terms is not None and self.terms.alibi_slopes is not None,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -372,7 +376,7 @@ class Checked:
                 raise ValueError(f"grads has {len(grads)} elements: it must have {3 + (self.sinks is not None)}, the gradients of q, k and v"
                                  + (", and of sinks" if self.sinks is not None else ""))
             if self.sinks is not None:
-                self._check_sinks("grads[3]", grads[3])
+                self._check_term(TERMS[0], "grads[3]", grads[3])
             check_like("grads[0]", grads[0], "q", self.q)
             check_like("grads[1]", grads[1], "k", self.k)
             check_like("grads[2]", grads[2], "v", self.v)
@@ -386,9 +390,13 @@ class Checked:
             views |= {_library.D_Q: grads[0], _library.D_K: grads[1], _library.D_V: grads[2], _library.D_O: grad_out}
             count = _library.D_LSE + 1
         names = list(range(count))
-        if self.terms is not None:
-            names += [_library.SINKS, *([] if grads is None else [_library.D_SINKS]), _library.SEQUSED_Q, _library.SEQUSED_KV]
-        return _library.operands({name: self._view(views[name]) if name in views else _library.Tensor() for name in names})
+        tensors = {name: self._view(views[name]) if name in views else _library.Tensor() for name in names}
+        for term, tensor in zip(TERMS, self.terms or ()):
+            strides = (0, 0) if tensor is None or not term.shared else tensor.stride() if tensor.dim() == 2 else (0, tensor.stride(0))
+            tensors[term.operand] = _library.Tensor(0, *strides, 0)
+            if grads is not None and term.gradient is not None:
+                tensors[term.gradient] = _library.Tensor()
+        return _library.operands(tensors)
 
     def note_alignment(self, *tensors):
         aligned = self.problem.alignment != 2 and all(map(_is_aligned, tensors))
@@ -405,33 +413,19 @@ class Checked:
     def has_used_lengths(self):
         return self.terms is not None and (self.terms.seqused_q is not None or self.terms.seqused_kv is not None)
 
-    def _check_used_lengths(self):
-        if not self.has_used_lengths:
-            return
-        for name, tensor in (("seqused_q", self.terms.seqused_q), ("seqused_kv", self.terms.seqused_kv)):
-            if tensor is None:
-                continue
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number of rows for each batch entry")
-            if tensor.device != self.q.device:
-                raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
-            if tensor.dtype != torch.int32:
-                raise TypeError(f"{name} is {tensor.dtype}: it must be torch.int32")
-            if tuple(tensor.shape) != self.lse_shape[:1]:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self.lse_shape[:1]}, a number for each batch entry")
-            if not tensor.is_contiguous():
-                raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
-
-    def _check_sinks(self, name, tensor):
+    def _check_term(self, term, name, tensor):
+        extents = dict(batch=self.lse_shape[0], heads=self.lse_shape[1])
+        shape = tuple(extents[extent] for extent in term.extents)
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for each head of q")
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for {term.of}")
         if tensor.device != self.q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
-        if tensor.dtype != torch.float32:
-            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.float32")
-        if tuple(tensor.shape) != self.lse_shape[1:2]:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {self.lse_shape[1:2]}, a number for each head of q")
-        if not tensor.is_contiguous():
+        if tensor.dtype != getattr(torch, term.dtype):
+            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.{term.dtype}")
+        if tuple(tensor.shape) != shape and not (term.shared and tuple(tensor.shape) == shape[1:]):
+            wanted = f"{shape[1:]} or {shape}" if term.shared else str(shape)
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {wanted}, a number for {term.of}")
+        if not term.shared and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
 
     def _check_lse(self, name, tensor):

@@ -20,7 +20,6 @@ class NotServed(NotImplementedError):
 
 _INSTEAD = {
     "dropout": "pass dropout_p=0.0; torch.nn.functional.scaled_dot_product_attention has dropout_p",
-    "ALiBi": "pass alibi_slopes=None; torch.nn.attention.flex_attention has it as a score_mod",
     "FP8": "cast q, k and v to torch.bfloat16 and leave the descale factors out",
     "qv": "pass qv=None; where both head dims add up to at most 256, concatenate qv to q and v to k, and pad v with zeros",
     "attention_chunk": "pass attention_chunk=0, or make one call for each chunk",
@@ -36,7 +35,7 @@ def not_served(feature):
     return NotServed(feature, _INSTEAD[feature])
 
 
-def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse):
+def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse, alibi_slopes=None):
     """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
     window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is
     -inf where a query sees nothing."""
@@ -49,6 +48,9 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
         q, k, v = (torch.nn.functional.pad(tensor, (0, missing)) for tensor in (q, k, v))
     left, right = sides(q, k, causal, window_size)
     is_causal = left is None and right == 0
+    if isinstance(alibi_slopes, torch.Tensor):
+        _check_slopes(q, alibi_slopes)
+        alibi_slopes = alibi_slopes.detach()  # they get no gradient there, either
     result = attention(
         q,
         k,
@@ -58,11 +60,19 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
         layout="bshd",
         window=None if is_causal or (left is None and right is None) else (left, right),
         softcap=softcap if softcap > 0 else 0.0,
+        alibi_slopes=alibi_slopes,
         return_lse=wants_lse,
         deterministic=True if deterministic else None,  # None: as torch.use_deterministic_algorithms() says
     )
     out, lse = result if wants_lse else (result, None)
     return (out[..., :head_dim] if missing else out), lse
+
+
+def _check_slopes(q, slopes):
+    if slopes.dtype != torch.float32:
+        raise RuntimeError(f"alibi_slopes is {slopes.dtype}: it must be torch.float32")
+    if slopes.stride(-1) != 1 or tuple(slopes.shape) not in ((q.shape[2],), (q.shape[0], q.shape[2])):
+        raise RuntimeError(f"alibi_slopes has shape {tuple(slopes.shape)}: it must be (heads,) or (batch, heads), with a contiguous last dimension")
 
 
 def sides(q, k, causal, window_size):

@@ -2,8 +2,8 @@
 
     torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
-    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, causal, ...) -> (out, lse)
-    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, ...)
+    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, ...) -> (out, lse)
+    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, ...)
         -> (grad_q, grad_k, grad_v, grad_sinks)
 
 Of what a call's terms lack grad_sinks is empty.
@@ -133,7 +133,7 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
 
 def _split(given):
     """The Terms at the front of an operator's arguments, as kernels take them, and what follows."""
-    terms = Terms(*(None if tensor is None else tensor.contiguous() for tensor in given[:len(TERMS)]))
+    terms = Terms(*(tensor if tensor is None or term.shared else tensor.contiguous() for term, tensor in zip(TERMS, given)))
     return terms, given[len(TERMS):]
 
 
@@ -183,7 +183,7 @@ def _differentiate_forward_with_terms(ctx, grad_out, grad_lse):
         grad_out = torch.zeros_like(out)
     grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms)
     of_sinks = grads[3] if terms.sinks is not None else None
-    grads = (*grads[:3], *(of_sinks if term.is_differentiated else None for term in TERMS))
+    grads = (*grads[:3], *(of_sinks if term.gradient is not None else None for term in TERMS))
     return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), *nothing)
 
 
@@ -263,8 +263,8 @@ class _TransformedForwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, sinks, seqused_q, seqused_kv, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
-        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, causal, scale, layout, top_left, window,
+    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, scale, layout, top_left, window,
                                                            deterministic, invariant, softcap)
 
     setup_context = staticmethod(_keep_for_backward_with_terms)
@@ -276,10 +276,10 @@ class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
                 invariant, softcap):
         return torch.ops.attune_kernels.backward_with_terms(
-            grad_out, q, k, v, sinks, seqused_q, seqused_kv, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
             invariant, softcap)
 
     @staticmethod

@@ -4,6 +4,8 @@ terms, which most calls do not have."""
 
 import collections
 
+from . import _library
+
 Option = collections.namedtuple("Option", ["name", "schema", "default"])
 OPTIONS = (
     Option("causal", "bool", False),
@@ -24,8 +26,15 @@ def _literal(value):
 
 SCHEMA = ", ".join(f"{option.schema} {option.name}={_literal(option.default)}" for option in OPTIONS)
 
-Term = collections.namedtuple("Term", ["name", "is_differentiated"])
-TERMS = (Term("sinks", True), Term("seqused_q", False), Term("seqused_kv", False))
+# A tensor that a term reads, with the number of its operand in the C interface, that of its gradient if it has one, the type and the extents
+# of its elements, which may lack the batch where all of it shares them, and what they are numbers of.
+Term = collections.namedtuple("Term", ["name", "operand", "gradient", "dtype", "extents", "shared", "of"])
+TERMS = (
+    Term("sinks", _library.SINKS, _library.D_SINKS, "float32", ("heads",), False, "each head of q"),
+    Term("seqused_q", _library.SEQUSED_Q, None, "int32", ("batch",), False, "each batch entry"),
+    Term("seqused_kv", _library.SEQUSED_KV, None, "int32", ("batch",), False, "each batch entry"),
+    Term("alibi_slopes", _library.ALIBI_SLOPES, None, "float32", ("batch", "heads"), True, "each head of q, or of each batch entry"),
+)
 Terms = collections.namedtuple("Terms", [term.name for term in TERMS], defaults=[None] * len(TERMS))
 TERM_SCHEMA = ", ".join(f"Tensor? {term.name}" for term in TERMS)
 

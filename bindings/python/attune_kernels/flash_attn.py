@@ -6,7 +6,7 @@ stands where `from flash_attn import flash_attn_func` did. Names, arguments, the
 are those of flash-attn. Tensors are (batch, seq, heads, head_dim); a causal mask ends at the last query and the last key; head dimensions up
 to 256 are served, whether or not they are multiples of 8.
 
-What Attune has no kernels for (dropout, ALiBi, sequences of different lengths, key/value caches) raises NotServed, a
+What Attune has no kernels for (dropout, sequences of different lengths, key/value caches) raises NotServed, a
 NotImplementedError that names it, and never computes something else. Two things are more than flash-attn gives: a loss may depend on
 softmax_lse, whose gradient flash-attn drops, and torch.autocast casts the arguments.
 """
@@ -38,16 +38,15 @@ def flash_attn_func(
 
     q, out: (batch, seq_q, heads, head_dim); k, v: (batch, seq_k, heads_k, head_dim) where heads_k divides heads; float16 or bfloat16 on one
     CUDA device. softmax_scale: 1/sqrt(head_dim) if None. window_size: query i attends to keys i + seq_k - seq_q - left to
-    i + seq_k - seq_q + right, -1 for all of a side. deterministic: gradients have the same bits on each run.
+    i + seq_k - seq_q + right, -1 for all of a side. alibi_slopes: (heads,) or (batch, heads) float32, by which scores fall with the distance
+    of key j from i + seq_k - seq_q; they get no gradient. deterministic: gradients have the same bits on each run.
     Returns out or, with return_attn_probs, (out, softmax_lse, an empty tensor): probabilities are dropout's, which is not served.
     softmax_lse is (batch, heads, seq_q) float32, +inf where a query attends to nothing.
     Raises RuntimeError, ValueError, TypeError and NotServed.
     """
     if dropout_p > 0:
         raise not_served("dropout")
-    if alibi_slopes is not None:
-        raise not_served("ALiBi")
-    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes)
     if not return_attn_probs:
         return out
     if sees_nothing(q, k, causal, window_size):

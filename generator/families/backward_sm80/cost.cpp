@@ -1,19 +1,19 @@
 #include "generator/families/backward_sm80/cost.h"
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <vector>
-
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
 #include "generator/families/shared/queueing_model.h"
+#include "generator/families/shared/terms.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
 
 // As forward's model (forward_sm80/cost.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the
 // units. A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries
@@ -245,6 +245,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
                                            (kAluPerElement + masked_share * kMaskPerElement) / device.alu_per_clock);
   if (problem.softcap != 0)  // a tanh, its derivative, and two products
     kernel.step.exponential += pairs * (1 / device.exp2_per_clock + kAluOfSlope / device.alu_per_clock);
+  if (problem.alibi) step.exponential += pairs * kAluOfAlibi / device.alu_per_clock;
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
   const double spilled_bytes =
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded

@@ -124,7 +124,7 @@ class Launches {
     launch.arguments = ArgumentLayout::of(main_arguments(false, problem_, config_));
     TemplateBindings bindings = main_bindings(false, shape_.dq_shared, shape_.kv_tile_bytes);
     bindings.set("threads", shape_.dq_threads);
-    bind_key_blocks(false, &bindings);
+    bind_key_blocks(false, false, &bindings);
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 
@@ -149,6 +149,15 @@ class Launches {
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
     of_keys ? bind_score_gradient(problem_, &bindings) : bind_score_words(problem_, &bindings);
+    // What steps are told of ALiBi.
+    const auto of_alibi = [&](const char* text) { return problem_.alibi ? text : ""; };
+    bindings.set("slope_parameter", of_alibi(", float slope"));
+    bindings.set("and_alibi_slope", of_alibi(", slope"));
+    if (of_keys) {
+      bindings.set("loss_parameter", of_alibi(", const AlibiLoss& loss"));
+      bindings.set("and_alibi_loss", of_alibi(", loss"));
+    }
+    bindings.set("and_loss", of_alibi(of_keys ? ", loss.of(8 * (i / 2), 8 * n + i % 2)" : ", loss"));
     bind_head_dims(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);

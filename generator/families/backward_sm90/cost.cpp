@@ -1,15 +1,15 @@
 #include "generator/families/backward_sm90/cost.h"
-
-#include <algorithm>
-
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
+#include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+
+#include <algorithm>
 
 // Clocks of one SM for one step (a block of queries) of one CTA, in the unit rates of the device; those of an H200
 // stand here. D16 is the head dim rounded up to 16, w the number of softmax warpgroups, n the columns of a product for
@@ -166,6 +166,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
     step.issue += q * kv * kInstructionsOfSlope / device.alu_per_clock;
     if (!config.split_dkdv) step.shared += 4 * q * kv / bytes_per_clock;
   }
+  if (problem.alibi) step.exponential += q * kv * kAluOfSharedAlibi / device.alu_per_clock;
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;

@@ -168,6 +168,12 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bind_score_gradient(problem, &bindings);
   const bool sloped = bindings.conditions["score_slope"];
   bindings.set("and_score", sloped ? ", score(args)" : "");
+  // What is said of rows is cheaper; a derivative wants the score as it was, and bits that tell of no block each pair
+  // by itself.
+  bindings.set("alibi_parameter", problem.alibi ? ", const Alibi& alibi" : "");
+  bindings.conditions["alibi_of_rows"] = problem.alibi && !problem.invariant;
+  bindings.conditions["alibi_mended"] = problem.alibi && !problem.invariant && !sloped;
+  bindings.conditions["alibi_of_pairs"] = problem.alibi && (problem.invariant || sloped);
   bindings.conditions["slopes_shared"] = sloped && !config.split_dkdv;
   bindings.set("slopes_place", config.split_dkdv ? "in registers" : "in the buffer of dS");
   bindings.set("slopes_type", config.split_dkdv ? "PackedScores&" : "u32");
@@ -177,6 +183,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
     bindings.set("sloped", sloped ? "sloped" : "p");
   } else {
     bindings.set("p_of_ds", sloped ? "warpgroup.slopes()" : "p");
+    bindings.set("slopes_of_block", sloped ? ", warpgroup.slopes(), score" : "");
   }
   bind_head_dims(problem, &bindings);
   bindings.set("kv_source", bindings.values.at("sequence") + "_tensor_map");

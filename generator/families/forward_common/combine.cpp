@@ -56,7 +56,8 @@ ArgumentLayout combine_arguments(const AttentionProblem& problem) {
   append_strides(&fields, {Operand::o});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q});
   append_score_unit(&fields, problem);
-  append(&fields, {Scalar::softmax_scale_log2, Scalar::key_parts});
+  if (!problem.alibi) fields.push_back(Scalar::softmax_scale_log2);
+  fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
 }
 

@@ -1,18 +1,18 @@
 #include "generator/families/forward_sm80/cost.h"
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
 #include "generator/device/register_limit.h"
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/queueing_model.h"
+#include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
 // D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps of the CTA.
@@ -101,6 +101,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
   if (problem.softcap != 0) clocks.exponential += q * kv / device.exp2_per_clock;  // tanh
+  if (problem.alibi) clocks.exponential += q * kv * kAluOfAlibi / device.alu_per_clock;
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;

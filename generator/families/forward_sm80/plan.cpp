@@ -61,7 +61,11 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("warps", config.warps);
   bindings.set("stages", config.stages);
   bindings.set("even_tiles", whole ? "true" : "false");
-  bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) ? "false" : "true");
+  bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) && !problem.alibi ? "false" : "true");
+  // What a step is told of the rows.
+  bindings.set("step_rows", problem.alibi ? "const QueryTile& tile" : "const Sequence& sequence");
+  bindings.set("rows_of_step", problem.alibi ? "tile" : "tile.sequence");
+  bindings.set("sequence_of_step", problem.alibi ? "tile.sequence" : "sequence");
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);

@@ -1,14 +1,14 @@
 #include "generator/families/forward_sm90/cost.h"
-
-#include <algorithm>
-#include <cmath>
-
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+
+#include <algorithm>
+#include <cmath>
 
 // Clocks of one SM for one step (a block of keys) of one CTA, in the unit rates of the device; those of an H200 stand
 // here:
@@ -149,6 +149,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double per_clock = device.exp2_per_clock * (kElementsShare);
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
   if (problem.softcap != 0) elementwise += elements / device.exp2_per_clock;  // its tanh, by the unit of exponentials
+  if (problem.alibi) elementwise += elements * kAluOfSharedAlibi / device.alu_per_clock;
   const double rescaled = 1 - parts / std::max(parts, steps.mean);  // of the steps: each part's first one has no O
   if (config.rescale_threshold == 0) elementwise += rescaled * q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);

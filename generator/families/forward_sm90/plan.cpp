@@ -109,7 +109,14 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("q_stages", config.q_stages);
   bindings.conditions["ascending_keys"] = config.ascending_keys;
   bindings.set("even_tiles", text_of(config.even_tiles));
-  bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask)));
+  bindings.set("partial_blocks", text_of(!config.even_tiles || hides_pairs(problem.mask) || problem.alibi));
+  // Rows of one head share what ALiBi adds, but for a number of each. Where bits must not tell how rows are tiled they
+  // do not.
+  const bool alibi_shared = problem.alibi && !config.pack_gqa && !problem.invariant;
+  bindings.conditions["alibi_shared"] = alibi_shared;
+  bindings.set("alibi_origin", alibi_shared ? ", rows.origin" : "");
+  bindings.set("minus_alibi", alibi_shared ? " - alibi" : "");
+  bindings.set("slopes", config.pack_gqa ? 2 : 1);
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("headroom", forward_sm90_headroom(problem, config));

@@ -27,7 +27,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
   bind_score_words(problem, bindings);
-  bind_key_blocks(config.key_parts != 1, bindings);
+  bindings->set("scaled", problem.softcap != 0 ? "softcap" : "scale");
+  bind_key_blocks(config.key_parts != 1, problem.alibi, bindings);
   bind_row_end(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;
   bindings->set("group", heads_of_tile(problem, config));

@@ -4,7 +4,11 @@
 
 namespace attune {
 
-/// KernelFamily::terms of all families: ScoreFunction and its derivative are in the kernels of both passes.
-inline constexpr std::string_view kTerms[] = {"softcap", "sink", "lengths"};
+/// KernelFamily::terms of all families: what they change is in the kernels of both passes.
+inline constexpr std::string_view kTerms[] = {"softcap", "alibi", "sink", "lengths"};
+
+/// Instructions of the ALU that ALiBi takes of a score: where rows of a tile share what they add, one for each score
+/// and one for two; where each pair has its own distance, three.
+inline constexpr double kAluOfSharedAlibi = 1.5, kAluOfAlibi = 3;
 
 }  // namespace attune

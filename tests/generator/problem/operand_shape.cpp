@@ -44,12 +44,14 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
   CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72", Operand::q) == std::array<std::int64_t, 3>{43200, 72, 432});
   CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72", Operand::v) == std::array<std::int64_t, 3>{64800, 72, 216});
   CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72 bhsd", Operand::v) == std::array<std::int64_t, 3>{64800, 21600, 72});
+  CHECK(strides("b2 hq6 sq100 d72 alibi", Operand::alibi_slopes) == std::array<std::int64_t, 3>{6, 1, 6});
   CHECK_THROWS_AS(strides("b2", Operand::lse), Error);
   CHECK_THROWS_AS(strides("b2", Operand::d_lse), Error);
 }
 
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
-  const AttentionProblem forward = parse_problem("forward sink used"), backward = parse_problem("backward sink used");
+  const AttentionProblem forward = parse_problem("forward sink used alibi"),
+                         backward = parse_problem("backward sink used alibi");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
@@ -60,7 +62,7 @@ TEST_CASE("each operand has names of its own, and is read or written by some pas
   }
 }
 
-TEST_CASE("a problem without sinks or used lengths has no operand of theirs", "[nogpu]") {
+TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   const auto names = [](const OperandList& operands) {
     std::string text;
     for (const Operand operand : operands) text += std::string(to_string(operand)) + " ";
@@ -70,6 +72,7 @@ TEST_CASE("a problem without sinks or used lengths has no operand of theirs", "[
   CHECK(names(inputs_of(parse_problem("forward sink"))) == "q k v sinks ");
   CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
   CHECK(names(inputs_of(parse_problem("forward used"))) == "q k v seqused_q seqused_kv ");
+  CHECK(names(inputs_of(parse_problem("forward alibi"))) == "q k v alibi_slopes ");
   CHECK(names(inputs_of(parse_problem("backward"))) == "q k v o lse do dlse ");
   CHECK(names(inputs_of(parse_problem("backward sink"))) == "q k v o lse do dlse sinks ");
   CHECK(names(inputs_of(parse_problem("backward sink used-top-left causal"))) ==

@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[14];
-  long long strides[14][3];
+  void* data[15];
+  long long strides[15][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[14];
-  long long strides[14][3];
+  void* data[15];
+  long long strides[15][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 14);
+static_assert(kOperandCount == 15);
 
 struct Exported {
   const char* problem;
@@ -170,8 +170,10 @@ std::string shim_of(const KernelPlan& plan, const std::string& name) {
       const auto number = static_cast<int>(operand);
       text += fmt::format("  call.{0} = static_cast<decltype(call.{0})>(asked.data[{1}]);\n", id, number);
       if (!has_strides(operand)) continue;
-      for (const auto& [dimension, index] : {std::pair{"batch", 0}, std::pair{"head", 1}, std::pair{"row", 2}})
+      for (const auto& [dimension, index] : {std::pair{"batch", 0}, std::pair{"head", 1}, std::pair{"row", 2}}) {
+        if (index == 2 && !operand_shape(plan.problem, operand).has_columns()) continue;
         text += fmt::format("  call.{0}_stride_{1} = asked.strides[{2}][{3}];\n", id, dimension, number, index);
+      }
     }
   }
   text += "  call.workspace = asked.workspace;\n  call.workspace_bytes = asked.workspace_bytes;\n  return call;\n}\n";
@@ -426,6 +428,8 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward fp16 sq300 skv1000 d72 align2", "sm80 q64 kv48 w4 st2 parts4", "a100"},
       {"forward bf16 hq8 hkv2 sq4 skv3000 d64 causal softcap30 sink", "sm90 q64 kv64 st2 parts3 pack-gqa", "h200"},
       {"forward fp16 hq2 sq300 skv1000 d64 sink", "sm80 q64 kv48 w4 st2", "a100"},
+      {"forward bf16 b2 hq4 hkv2 sq300 skv1000 d64 alibi", "sm90 q128 kv64 st2 overlap=within", "h200"},
+      {"backward bf16 b2 hq4 sq512 d64 causal alibi softcap20", "sm80 q64 kv64 w4 st2", "a100"},
       {"backward bf16 b2 hq4 sq512 d64 causal softcap20 sink", "sm90 q64 kv128 st2 dq=atomic", "h200"},
       {"backward fp16 hq4 hkv2 sq512 d64 deterministic sink", "sm80 q64 kv64 w4 st1 dq=ordered", "a100"},
       {"backward bf16 hq4 hkv2 sq512 d64 causal", "sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head",

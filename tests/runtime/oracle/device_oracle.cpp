@@ -65,6 +65,8 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
     compare_oracles(device, window, number % 3);
     window.lengths = number % 2 == 0 ? Lengths::used : Lengths::used_top_left;
     compare_oracles(device, simplest_mask(window), number % 3);
+    window.alibi = true;
+    compare_oracles(device, simplest_mask(window), number % 3);
   }
 }
 
@@ -367,6 +369,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
        "backward bf16 sq1 skv17 d256", "backward fp16 hq4 hkv2 sq40 d40 causal",
        "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal@-5 sink softcap3",
        "backward bf16 b3 hq4 hkv2 sq30 skv40 d40 causal used sink softcap3",
+       "backward fp16 b2 hq4 hkv2 sq30 skv40 d40 alibi",
+       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal used alibi softcap3",
        "backward fp16 b3 hq2 sq40 skv20 d16 used"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});

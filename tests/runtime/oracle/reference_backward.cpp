@@ -80,6 +80,16 @@ double capped(const AttentionProblem& p, double score) {
   return p.softcap == 0 ? score : p.softcap * std::tanh(score / p.softcap);
 }
 
+// What ALiBi adds to the score of a query and a key that it attends to.
+double added(const Case& c, std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t key) {
+  const AttentionProblem& p = c.problem;
+  if (!p.alibi) return 0;
+  const std::int64_t diagonal =
+      query + rows_of(c.used(Operand::seqused_kv), b, p.seq_kv) - rows_of(c.used(Operand::seqused_q), b, p.seq_q);
+  return -c.terms.of<float>(Operand::alibi_slopes)[static_cast<std::size_t>(b * p.heads_q + h)] *
+         static_cast<double>(std::abs(diagonal - key));
+}
+
 // sum(dO o O) + sum(dLSE o LSE), of inputs that are any doubles.
 double loss(const Case& c, const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
             const std::vector<double>& sinks) {
@@ -100,7 +110,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
             score += q[of_query] * k[of_key];
             dp += d_o[of_query] * v[of_key];
           }
-          const double weight = std::exp(capped(p, p.softmax_scale * score));
+          const double weight = std::exp(capped(p, p.softmax_scale * score) + added(c, b, h, i, j));
           weights += weight;
           weighted += weight * dp;
         }
@@ -150,7 +160,8 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
       const auto changed = static_cast<float>(capped(p, score * p.softmax_scale));
       const float slope =
           p.softcap == 0 || mistake == Mistake::no_slope ? 1 : 1 - (changed / p.softcap) * (changed / p.softcap);
-      const float weight = std::exp(changed - static_cast<float>(forward.lse[row]));
+      const float weight =
+          std::exp(changed + static_cast<float>(added(c, b, h, i, j)) - static_cast<float>(forward.lse[row]));
       const auto p16 = static_cast<float>(rounded(weight)),
                  ds16 = static_cast<float>(rounded(weight * slope * (dp - delta)));
       const float scale = mistake == Mistake::no_scale ? 1.0f : p.softmax_scale;
@@ -193,6 +204,12 @@ std::vector<AttentionProblem> tiny_problems() {
           problem.sink = true;
           problems.push_back(problem);
           problem.lengths = group == 1 ? Lengths::used : Lengths::used_top_left;
+          problems.push_back(problem);
+          problem.alibi = true;
+          problems.push_back(problem);
+          problem.softcap = 0;
+          problem.sink = false;
+          problem.lengths = Lengths::whole;
           problems.push_back(problem);
         }
       }
