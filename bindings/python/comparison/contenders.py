@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from .inputs import as_attune_takes_it, shapes_without_memory, sinks_of
+from .inputs import as_attune_takes_it, shapes_without_memory, terms_of
 from .peer_library import PeerAttention
 from .references import GradientReference, Reference
 
@@ -30,6 +30,8 @@ def torch_attention(torch, problem, name, q, k, v):
         raise RuntimeError("has no softcap")
     if problem.sink:
         raise RuntimeError("has no sinks")
+    if problem.alibi:
+        raise RuntimeError("has no ALiBi")
     options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
     if problem.is_causal and not problem.is_top_left:
         if name != "fa2":
@@ -47,16 +49,22 @@ class FlexAttention:
     """PyTorch's FlexAttention of a problem, compiled: what serves there what its backends do not. Sinks scale its output by their share of the
     sums, which its LSE tells."""
 
-    def __init__(self, torch, problem, sinks):
+    def __init__(self, torch, problem, terms):
         from torch.nn.attention import flex_attention as flex
 
-        self._torch, self._sinks = torch, sinks
+        self._torch, self._sinks = torch, terms.get("sinks")
         self._mask = None
         if problem.is_causal:
             offset = problem.mask_offset
             self._mask = flex.create_block_mask(lambda b, h, i, j: j <= i + offset, None, None, problem.seq, problem.kv_seq, device="cuda")
-        softcap = problem.softcap
-        self._score = (lambda score, *place: softcap * torch.tanh(score / softcap)) if softcap != 0 else None
+        softcap, slopes, diagonal = problem.softcap, terms.get("alibi_slopes"), problem.kv_seq - problem.seq
+
+        def score_of(score, batch, head, query, key):
+            if softcap != 0:
+                score = softcap * torch.tanh(score / softcap)
+            return score if slopes is None else score - slopes[head] * (query + diagonal - key).abs()
+
+        self._score = score_of if softcap != 0 or slopes is not None else None
         self._options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
         self._attention = flex.flex_attention
         self._function = torch.compile(self._run, dynamic=False)
@@ -72,11 +80,11 @@ class FlexAttention:
         return self._function(q, k, v)
 
 
-def other_makers(torch, problem, of_backend, sinks=None):
+def other_makers(torch, problem, of_backend, terms):
     """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem."""
     functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, *tensors) for name in torch_backends()}
-    if problem.softcap != 0 or problem.sink:
-        functions["flex"] = FlexAttention(torch, problem, sinks)
+    if problem.softcap != 0 or terms:
+        functions["flex"] = FlexAttention(torch, problem, terms)
     return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
 
 
@@ -90,8 +98,8 @@ def prepare(torch, attune, problem, config=None):
     """Attune's kernels for a problem, of the config that is picked or of a given one."""
     make = attune.prepare if problem.pass_ == "forward" else attune.prepare_backward
     options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic}
-    tensors, sinks = shapes_without_memory(torch, problem), sinks_of(torch, problem, 0)
-    return make(*tensors, layout=problem.layout, config=config, sinks=sinks, **problem_options(problem), **options)
+    tensors, terms = shapes_without_memory(torch, problem), terms_of(torch, problem, 0)
+    return make(*tensors, layout=problem.layout, config=config, **terms, **problem_options(problem), **options)
 
 
 def copies_of(inputs, count):
@@ -104,11 +112,11 @@ class ForwardPass:
     def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = [(q, k, v) for q, k, v, _ in copies_of(inputs, copies)]
-        self._sinks = sinks_of(torch, problem, seed)
-        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed, self._sinks)), None
+        self._terms = terms_of(torch, problem, seed)
+        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed, self._terms)), None
         self.makers = {"attune": self._attune}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other, self._sinks))
+        self.makers.update(other_makers(torch, problem, self._other, self._terms))
         self.configs = {"attune": prepared["attune"].config}
 
     def errors(self, name, read, data):
@@ -122,7 +130,7 @@ class ForwardPass:
 
         def launch(q, k, v):
             out = self._torch.empty_like(q)
-            return lambda: prepared(q, k, v, out=out, return_lse=with_lse, sinks=self._sinks)
+            return lambda: prepared(q, k, v, out=out, return_lse=with_lse, **self._terms)
 
         launches = [launch(*(as_attune_takes_it(layout, tensor) for tensor in tensors)) for tensors in self._sets]
         return Contender(launches, lambda result: (as_attune_takes_it(layout, result[0]), result[1]))
@@ -146,15 +154,15 @@ class BackwardPass:
     def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = copies_of(inputs, copies)
-        self._sinks = sinks_of(torch, problem, seed)
-        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0], self._sinks)), None
+        self._terms = terms_of(torch, problem, seed)
+        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0], self._terms)), None
         self._forward = []  # O and LSE of each set, as Attune has them
         for q, k, v, _ in self._sets:
-            self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, sinks=self._sinks,
+            self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, **self._terms,
                                                   **problem_options(problem)))
         self.makers = {name: lambda name=name: self._attune(name) for name in prepared}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other, self._sinks))
+        self.makers.update(other_makers(torch, problem, self._other, self._terms))
         self.configs = {name: one.config for name, one in prepared.items()}
 
     def errors(self, name, read, data):
@@ -169,9 +177,10 @@ class BackwardPass:
     def _attune(self, name, with_grad_lse=False):
         def launch(tensors, forward):
             q, k, v, grad_out = self._own(*tensors)
-            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v, *([] if self._sinks is None else [self._sinks])))
+            sinks = [self._terms["sinks"]] if "sinks" in self._terms else []
+            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v, *sinks))
             grad_lse = self._torch.randn_like(forward[1]) if with_grad_lse else None
-            return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads, sinks=self._sinks)
+            return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads, **self._terms)
 
         return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: self._own(*grads[:3]))
 

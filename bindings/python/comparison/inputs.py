@@ -128,12 +128,16 @@ def make_inputs(torch, problem, seed, data=UNIT_NORMAL, device="cuda"):
     return tuple(_in_memory_as(problem.layout, tensor.to(dtype).contiguous()) for tensor in (q, k, v, grad_out))
 
 
-def sinks_of(torch, problem, seed, device="cuda"):
-    """Sinks of the problem's heads, as large as the LSE of a row of unit normal scores is; None of a problem without."""
-    if not problem.sink:
-        return None
-    generator = torch.Generator(device=device).manual_seed(seed + 1)
-    return math.log(problem.kv_seq) + torch.randn(problem.heads, generator=generator, device=device)
+def terms_of(torch, problem, seed, device="cuda"):
+    """What a problem's terms read beside q, k and v, as arguments of Attune's functions: sinks as large as the LSE of a row of unit normal
+    scores is, slopes as models have them."""
+    terms = {}
+    if problem.sink:
+        generator = torch.Generator(device=device).manual_seed(seed + 1)
+        terms["sinks"] = math.log(problem.kv_seq) + torch.randn(problem.heads, generator=generator, device=device)
+    if problem.alibi:
+        terms["alibi_slopes"] = torch.exp2(-8 / problem.heads * torch.arange(1, problem.heads + 1, device=device))
+    return terms
 
 
 def _in_memory_as(layout, tensor):

@@ -9,8 +9,8 @@ import re
 
 from . import BadInput
 
-FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "sink", "layout",
-          "deterministic")
+FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "sink",
+          "layout", "deterministic")
 # Word of a number in a problem's text: the attribute that it sets.
 NUMBERS = {"b": "batch", "hq": "heads", "hkv": "kv_heads", "sq": "seq", "skv": "kv_seq", "d": "head_dim", "align": "alignment"}
 
@@ -28,6 +28,7 @@ class Problem:
     mask_offset: int = None  # query i attends to keys j <= i + mask_offset; None: to all
     scale: float = None  # None: 1/sqrt(head_dim)
     softcap: float = 0.0  # 0: none
+    alibi: bool = False
     sink: bool = False
     layout: str = "bshd"
     alignment: int = 16
@@ -59,7 +60,7 @@ class Problem:
         if self.scale is not None:
             words.append("scale" + _shortest(self.scale))
         words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
-        words += ["sink"] * self.sink
+        words += ["alibi"] * self.alibi + ["sink"] * self.sink
         words += ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
         return " ".join(words + ["deterministic"] * self.deterministic)
 
@@ -73,7 +74,7 @@ class Problem:
             words.append(f"scale {_shortest(self.scale)}")
         if self.softcap != 0:
             words.append(f"softcap {_shortest(self.softcap)}")
-        words += ["sinks"] * self.sink
+        words += ["ALiBi"] * self.alibi + ["sinks"] * self.sink
         return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
 
     def attended_pairs(self):
@@ -119,7 +120,7 @@ def parse_problem(text):
             put("dtype", word, word)
         elif word in ("bshd", "bhsd"):
             put("layout", word, word)
-        elif word in ("deterministic", "sink"):
+        elif word in ("deterministic", "alibi", "sink"):
             put(word, True, word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
             put("mask", word, word)
@@ -269,10 +270,10 @@ def _problem_of_row(fields, place):
     for field in ("seq", "head-dim"):
         if field not in fields:
             raise BadInput(f"{place}, field {field}: is missing")
-    for field in ("causal", "deterministic", "sink"):
+    for field in ("causal", "deterministic", "alibi", "sink"):
         if fields.get(field, "false") not in ("true", "false"):
             raise BadInput(f"{place}, field {field}: '{fields[field]}' is neither true nor false")
-    words += [field for field in ("deterministic", "sink") if fields.get(field) == "true"]
+    words += [field for field in ("deterministic", "alibi", "sink") if fields.get(field) == "true"]
     causal, mask = fields.get("causal"), fields.get("mask")
     if causal and mask and (causal == "true") != (mask == "causal"):
         raise BadInput(f"{place}, field causal: '{causal}' contradicts the mask '{mask}'; give one of them")

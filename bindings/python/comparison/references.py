@@ -57,15 +57,27 @@ def _softmax(torch, scores, sink):
     return torch.softmax(scores, dim=-1)[..., :-1], torch.logsumexp(scores, dim=-1)
 
 
-def _of_head(sinks, head):
-    return None if sinks is None else sinks[head]
+class _Head:
+    """What terms add to the scores of a head."""
+
+    def __init__(self, terms, head):
+        self.sink = terms["sinks"][head] if "sinks" in terms else None
+        self._slope = terms["alibi_slopes"][head] if "alibi_slopes" in terms else None
+
+    def add_to(self, torch, problem, scores, rows):
+        """Of the queries `rows`, before the mask."""
+        if self._slope is None:
+            return scores
+        keys = torch.arange(problem.kv_seq, device=scores.device)
+        distance = (rows[:, None] + problem.kv_seq - problem.seq - keys).abs()
+        return scores - self._slope.to(scores.dtype) * distance.to(scores.dtype)
 
 
-def _plain_probabilities(torch, problem, queries, keys, hidden, rounds_scores, sink):
+def _plain_probabilities(torch, problem, queries, keys, rows, hidden, rounds_scores, head):
     """Rounded to the problem's type, in fp32."""
-    scores = _capped(torch, problem, problem.softmax_scale * queries.float() @ keys.float().T)
+    scores = head.add_to(torch, problem, _capped(torch, problem, problem.softmax_scale * queries.float() @ keys.float().T), rows)
     scores = (_rounded(torch, problem, scores) if rounds_scores else scores).masked_fill_(hidden, float("-inf"))
-    p = _softmax(torch, scores, sink)[0].masked_fill(hidden, 0)  # a query that sees nothing has NaN
+    p = _softmax(torch, scores, head.sink)[0].masked_fill(hidden, 0)  # a query that sees nothing has NaN
     return _rounded(torch, problem, p)
 
 
@@ -87,7 +99,7 @@ def _over_rule(actual, plains, exact, unit_roundoff, floor=0.0):
 class Reference:
     """Attention of the first, the last and random rows of the first and the last head."""
 
-    def __init__(self, torch, problem, q, k, v, seed, sinks=None):
+    def __init__(self, torch, problem, q, k, v, seed, terms={}):
         self.problem = problem
         rows = torch.randperm(problem.seq, generator=torch.Generator().manual_seed(seed))[:SAMPLED_ROWS]
         self.rows = torch.unique(torch.cat([rows, torch.tensor([0, problem.seq - 1])])).to(q.device)
@@ -95,12 +107,13 @@ class Reference:
         self.heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
         self.expected, plain = [], []
         for batch, head in self.heads:
-            plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], hidden, False,
-                                           _of_head(sinks, head))
+            of_head = _Head(terms, head)
+            plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], self.rows, hidden, False, of_head)
             plain.append(_rounded(torch, problem, plain_p @ v[batch, head // group].float()))
             keys, values = k[batch, head // group].double(), v[batch, head // group].double()
-            scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T).masked_fill_(hidden, float("-inf"))
-            p, expected_lse = _softmax(torch, scores, _of_head(sinks, head))
+            scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T)
+            scores = of_head.add_to(torch, problem, scores, self.rows).masked_fill_(hidden, float("-inf"))
+            p, expected_lse = _softmax(torch, scores, of_head.sink)
             p = p.masked_fill(hidden, 0)  # a query that sees nothing has NaN
             # A P that is subnormal beside the row's largest, 1 in a kernel, is off by half of the smallest subnormal number.
             smallest_p = SMALLEST_STEP[problem.dtype] / UNIT_ROUNDOFF[problem.dtype] * p.amax(-1, keepdim=True)
@@ -133,8 +146,8 @@ class GradientReference:
     """Gradients of the first and the last key/value head and of the query heads that read them, with what the bound of each element is
     relative to: the roundings of P and dS, and of O, of which delta is made. That of sinks is not among them: `attune check` compares it."""
 
-    def __init__(self, torch, problem, q, k, v, grad_out, sinks=None):
-        self._sinks = sinks
+    def __init__(self, torch, problem, q, k, v, grad_out, terms={}):
+        self._terms = terms
         self._torch, self.problem, self.heads = torch, problem, sorted({(0, 0), (problem.batch - 1, problem.kv_heads - 1)})
         self.group = problem.heads // problem.kv_heads
         self.expected = [self._differentiate(torch, batch, head, q, k, v, grad_out) for batch, head in self.heads]
@@ -151,15 +164,17 @@ class GradientReference:
         grad_k, weight_k, grad_v, weight_v = (torch.zeros_like(keys) for _ in range(4))
         of_queries = []
         for head in range(head_kv * self.group, (head_kv + 1) * self.group):
+            of_head = _Head(self._terms, head)
             for first in range(0, self.problem.seq, ROWS_AT_ONCE):
                 queries = q[batch, head, first : first + ROWS_AT_ONCE].double()
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].double()
-                hidden = _hidden(torch, self.problem, torch.arange(first, first + queries.shape[0], device=q.device))
+                rows = torch.arange(first, first + queries.shape[0], device=q.device)
+                hidden = _hidden(torch, self.problem, rows)
                 visible = ~hidden
                 scores = scale * queries @ keys.T
                 slopes = _slopes(torch, self.problem, scores)
-                changed = _capped(torch, self.problem, scores).masked_fill(hidden, float("-inf"))
-                p = _softmax(torch, changed, _of_head(self._sinks, head))[0].masked_fill(hidden, 0)
+                changed = of_head.add_to(torch, self.problem, _capped(torch, self.problem, scores), rows).masked_fill(hidden, float("-inf"))
+                p = _softmax(torch, changed, of_head.sink)[0].masked_fill(hidden, 0)
                 out = p @ values
                 error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
                 difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
@@ -183,8 +198,9 @@ class GradientReference:
             for first in range(0, problem.seq, ROWS_AT_ONCE):
                 queries = q[batch, head, first : first + ROWS_AT_ONCE].float()
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].float()
-                hidden = _hidden(torch, problem, torch.arange(first, first + queries.shape[0], device=q.device))
-                p = _plain_probabilities(torch, problem, queries, keys, hidden, True, _of_head(self._sinks, head))
+                rows = torch.arange(first, first + queries.shape[0], device=q.device)
+                hidden = _hidden(torch, problem, rows)
+                p = _plain_probabilities(torch, problem, queries, keys, rows, hidden, True, _Head(self._terms, head))
                 dp = _rounded(torch, problem, grads @ values.T)
                 products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
                 slopes = _slopes(torch, problem, scale * queries @ keys.T)
