@@ -66,6 +66,7 @@ void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBinding
 
 void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings) {
   bindings->conditions["diagonal_blocks"] = at_diagonals;
+  bindings->conditions["whole_blocks"] = false;
   bindings->set("first_blocks", of_part ? "of_part" : "fixed");
 }
 

@@ -21,6 +21,16 @@ struct KeyBlocks {
   }
 
 //% end
+//% if whole_blocks
+  // The end of the blocks that all of these queries see whole, on either side of their diagonals.
+  __device__ __forceinline__ static i32 whole_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+//% if short_sequences
+    if (is_outside(args, sequence, top_query) || is_outside(args, sequence, bottom_query)) return 0;
+//% end
+    return (last_key(args, sequence, top_query) + 1) / kBlockKv;
+  }
+
+//% end
   KeyBlocks() = default;
   __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
 //% if masked_begin

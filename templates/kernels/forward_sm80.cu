@@ -147,20 +147,20 @@ constexpr float kHeadroom = 0;  // powers of two by which sums are smaller than 
 //% include mma_sync/online_softmax
 
 //% if alibi
-// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows. first_row is the warp's first row.
-template <bool kBeyond>
+// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows. first_row is the warp's first row.
+template <bool kEither>
 __device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), diagonal = alibi_diagonal(args, tile.sequence, QueryTile::position_of(row));
-    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), diagonal, first_key);
+    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, diagonal, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[i / 2][n][i % 2 * 2 + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
       }
     }
   }

@@ -48,6 +48,13 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.begin<kPartialBlocks>(rows, block--);
     }
     clear(mainloop.o);
+//% if alibi_beyond
+    for (; block >= rows.beyond_end; --block) mainloop.step<true>(rows, block);
+    for (; block >= rows.beyond_begin; --block) mainloop.step<false>(rows, block);
+//% if alibi_shared
+    leave_blocks_beyond(args, rows, mainloop.softmax);
+//% end
+//% end
     if (kPartialBlocks)
       for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
     for (; block >= rows.blocks.unmasked_begin; --block) mainloop.step<false>(rows, block);

@@ -22,6 +22,9 @@ struct RowsOfWarpgroup {
 //% if alibi_shared
   i32 origin;             // AlibiKeys counts from the diagonal of the tile's first row
 //% end
+//% if alibi_beyond
+  i32 beyond_begin, beyond_end;  // the blocks that need no mask and lie beyond the diagonals of all rows
+//% end
 //% end
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
@@ -60,31 +63,64 @@ struct RowsOfWarpgroup {
 //% if alibi_shared
     origin = alibi_diagonal(args, sequence, QueryTile::position_of(tile.first_row));
 //% end
+//% if alibi_beyond
+    find_blocks_beyond(args, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
+//% end
 //% end
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
+//% if alibi_beyond
+  __device__ __forceinline__ void find_blocks_beyond(const Arguments& args, i32 top_query, i32 bottom_query) {
+    const i32 diagonal = alibi_diagonal(args, sequence, bottom_query);
+    beyond_begin = diagonal > 0 ? (diagonal + kBlockKv - 1) / kBlockKv : 0;
+    beyond_end = KeyBlocks::whole_end_of(args, sequence, top_query, bottom_query);
+    if (beyond_begin < blocks.unmasked_begin) beyond_begin = blocks.unmasked_begin;
+    if (beyond_begin < blocks.begin) beyond_begin = blocks.begin;
+    if (beyond_end > blocks.end) beyond_end = blocks.end;
+    if (beyond_begin >= beyond_end) beyond_begin = beyond_end = blocks.end;
+//% if short_sequences
+    beyond_begin = uniform(beyond_begin);
+    beyond_end = uniform(beyond_end);
+//% end
+  }
+  // The side of the diagonals on which a block's keys lie evenly: that of those beyond as long as some of these are to come or have just been.
+  __device__ __forceinline__ float side_of(i32 block) const { return block >= beyond_begin ? -1.0f : 1.0f; }
+//% end
 };
 
 //% if alibi
-// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows.
-template <bool kBeyond>
+// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows.
+template <bool kEither>
 __device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
-    const AlibiKeys keys(rows.slopes[half % kSlopes], diagonal${alibi_origin}, first_key);
+    const AlibiKeys keys(rows.slopes[half % kSlopes], ${alibi_side}, diagonal${alibi_origin}, first_key);
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[4 * n + 2 * half + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
       }
     }
   }
 }
 //% if alibi_shared
+//% if alibi_beyond
+// From the blocks beyond the diagonals to the others: what scores have too much they had too little before.
+__device__ __forceinline__ void leave_blocks_beyond(const Arguments& args, const RowsOfWarpgroup& rows, Softmax& softmax) {
+  if (rows.beyond_begin >= rows.blocks.end) return;
+  float by[2];
+#pragma unroll
+  for (i32 half = 0; half < 2; ++half) {
+    const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
+    by[half] = 2 * rows.slopes[half % kSlopes] * static_cast<float>(diagonal - rows.origin);
+  }
+  softmax.move(by);
+}
+//% end
 // What a row's scores had too much, in powers of two: slope·(diagonal - origin).
 __device__ __forceinline__ float alibi_of_diagonal(const Arguments& args, const QueryTile& tile, i32 row) {
   return alibi_slope(args, tile.sequence, tile.head_of(row)) * static_cast<float>(QueryTile::position_of(row) - QueryTile::position_of(tile.first_row));

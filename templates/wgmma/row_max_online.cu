@@ -54,6 +54,15 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] += checked_sum(sum[1]);
   }
 
+//% if alibi_beyond
+  // From here on scores are larger by so much.
+  __device__ __forceinline__ void move(const float (&by)[2]) {
+    row_max[0] += by[0];
+    row_max[1] += by[1];
+    set_limit();
+  }
+
+//% end
  private:
   // The largest of this thread's scores of a row, if any is positive; otherwise something negative.
   __device__ __forceinline__ static i32 most_bits(const ScoreFragments& s, i32 half) {

@@ -1,6 +1,13 @@
 // The blocks of keys from the last one down.
 i32 block = rows.blocks.end - 1;
 mainloop.begin<kPartialBlocks>(rows, block--);
+//% if alibi_beyond
+for (; block >= rows.beyond_end; --block) mainloop.step<true>(rows, block);
+for (; block >= rows.beyond_begin; --block) mainloop.step<false>(rows, block);
+//% if alibi_shared
+leave_blocks_beyond(args, rows, mainloop.softmax);
+//% end
+//% end
 if (kPartialBlocks)
   for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
 //% if promoted

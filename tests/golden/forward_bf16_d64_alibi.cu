@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal alibi sm80 q64 kv64 w4 st2 · source a251dc1fc77d7632
+// attune forward bf16 d64 causal alibi sm80 q64 kv64 w4 st2 · source bb1d0dd224656ceb
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_a8b745c8d470e79d {
+namespace attune_9eac4616fe5d73ba {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -351,16 +351,17 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 // What the scores of a query's keys gain by ALiBi, and slope·(diagonal - origin) in addition, which its softmax does not see; by the distance of a key
 // from the key `from`. Up to the diagonal that grows evenly from the origin on.
 struct AlibiKeys {
-  float slope, from_origin, from_diagonal, of_diagonal;
+  float slope, growth, from_origin, from_diagonal, of_diagonal;
 
-  __device__ __forceinline__ AlibiKeys(float slope, i32 diagonal, i32 origin, i32 from)
-      : slope(slope), from_origin(slope * static_cast<float>(from - origin)), from_diagonal(static_cast<float>(from - diagonal)),
-        of_diagonal(slope * static_cast<float>(diagonal - origin)) {}
-  __device__ __forceinline__ AlibiKeys(float slope, i32 diagonal, i32 from) : AlibiKeys(slope, diagonal, diagonal, from) {}
-  // kBeyond: the key may lie beyond the diagonal.
-  template <bool kBeyond>
+  // side: 1, or -1 where what is evenly is what lies beyond the diagonal: then it falls from the origin on, and has that much less.
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 origin, i32 from)
+      : slope(slope), growth(side * slope), from_origin(growth * static_cast<float>(from - origin)), from_diagonal(static_cast<float>(from - diagonal)),
+        of_diagonal(growth * static_cast<float>(diagonal - origin)) {}
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 from) : AlibiKeys(slope, side, diagonal, diagonal, from) {}
+  // kEither: the key may lie on either side of the diagonal.
+  template <bool kEither>
   __device__ __forceinline__ float of(i32 distance) const {
-    if (!kBeyond) return fma_rn_f32(slope, static_cast<float>(distance), from_origin);
+    if (!kEither) return fma_rn_f32(growth, static_cast<float>(distance), from_origin);
     return fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), of_diagonal);
   }
 };
@@ -725,20 +726,20 @@ struct OnlineSoftmax {
   }
 };
 
-// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows. first_row is the warp's first row.
-template <bool kBeyond>
+// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows. first_row is the warp's first row.
+template <bool kEither>
 __device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
     const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), diagonal = alibi_diagonal(args, tile.sequence, QueryTile::position_of(row));
-    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), diagonal, first_key);
+    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, diagonal, first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[i / 2][n][i % 2 * 2 + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
       }
     }
   }
@@ -843,4 +844,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a8b745c8d470e79d
+}  // namespace attune_9eac4616fe5d73ba

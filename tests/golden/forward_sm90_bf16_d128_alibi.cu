@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 9645638b7167c502
+// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 62ad021a79c41f0e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_9be6ed709de8790f {
+namespace attune_e445b73159ffdde9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -444,16 +444,17 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 // What the scores of a query's keys gain by ALiBi, and slope·(diagonal - origin) in addition, which its softmax does not see; by the distance of a key
 // from the key `from`. Up to the diagonal that grows evenly from the origin on.
 struct AlibiKeys {
-  float slope, from_origin, from_diagonal, of_diagonal;
+  float slope, growth, from_origin, from_diagonal, of_diagonal;
 
-  __device__ __forceinline__ AlibiKeys(float slope, i32 diagonal, i32 origin, i32 from)
-      : slope(slope), from_origin(slope * static_cast<float>(from - origin)), from_diagonal(static_cast<float>(from - diagonal)),
-        of_diagonal(slope * static_cast<float>(diagonal - origin)) {}
-  __device__ __forceinline__ AlibiKeys(float slope, i32 diagonal, i32 from) : AlibiKeys(slope, diagonal, diagonal, from) {}
-  // kBeyond: the key may lie beyond the diagonal.
-  template <bool kBeyond>
+  // side: 1, or -1 where what is evenly is what lies beyond the diagonal: then it falls from the origin on, and has that much less.
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 origin, i32 from)
+      : slope(slope), growth(side * slope), from_origin(growth * static_cast<float>(from - origin)), from_diagonal(static_cast<float>(from - diagonal)),
+        of_diagonal(growth * static_cast<float>(diagonal - origin)) {}
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 from) : AlibiKeys(slope, side, diagonal, diagonal, from) {}
+  // kEither: the key may lie on either side of the diagonal.
+  template <bool kEither>
   __device__ __forceinline__ float of(i32 distance) const {
-    if (!kBeyond) return fma_rn_f32(slope, static_cast<float>(distance), from_origin);
+    if (!kEither) return fma_rn_f32(growth, static_cast<float>(distance), from_origin);
     return fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), of_diagonal);
   }
 };
@@ -884,20 +885,20 @@ struct RowsOfWarpgroup {
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
-// Makes powers of two of scores, and adds what ALiBi does. kBeyond: keys may lie beyond the diagonals of their rows.
-template <bool kBeyond>
+// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows.
+template <bool kEither>
 __device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
-    const AlibiKeys keys(rows.slopes[half % kSlopes], diagonal, rows.origin, first_key);
+    const AlibiKeys keys(rows.slopes[half % kSlopes], 1.0f, diagonal, rows.origin, first_key);
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[4 * n + 2 * half + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kBeyond>(8 * n + e));
+        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
       }
     }
   }
@@ -1190,4 +1191,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9be6ed709de8790f
+}  // namespace attune_e445b73159ffdde9

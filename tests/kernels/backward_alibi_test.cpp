@@ -15,8 +15,8 @@ const Configs kSm90 = {"sm90 q64 kv128 st2 ordered overlap=within dq=atomic earl
                        "sm90 q64 kv64 st2 dq=ordered split-dkdv polled-loads dk-first",
                        "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic"};
 
-// The diagonals of a tile's queries and keys lie inside, beside and far from each other, and masks let queries see beyond
-// theirs.
+// The diagonals of a tile's queries and keys lie inside, beside and far from each other, and masks let queries see
+// beyond theirs.
 void check_rows(Devices& devices, const Configs& configs) {
   int number = 0;
   for (const char* config : configs) {

@@ -116,6 +116,12 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.conditions["alibi_shared"] = alibi_shared;
   bindings.set("alibi_origin", alibi_shared ? ", rows.origin" : "");
   bindings.set("minus_alibi", alibi_shared ? " - alibi" : "");
+  // Where queries see whole blocks beyond their diagonals, and sums stay in the registers meanwhile.
+  const bool alibi_beyond = problem.alibi && problem.mask != MaskKind::causal && !adds_sums(problem, config) &&
+                            !problem.invariant && !config.ascending_keys;
+  bindings.conditions["alibi_beyond"] = alibi_beyond;
+  bindings.conditions["whole_blocks"] = alibi_beyond;
+  bindings.set("alibi_side", alibi_beyond ? "rows.side_of(block)" : "1.0f");
   bindings.set("slopes", config.pack_gqa ? 2 : 1);
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
