@@ -58,6 +58,10 @@ def _used(terms, of_queries, of_keys):
 def _scores(q, k, options, terms=None):
     causal, scale, _, top_left, window, *_ = options
     scores = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if terms is not None and terms.alibi_slopes is not None:
+        ends = [torch.tensor(_lengths(lengths, one)) for lengths, one in ((terms.seqused_q, q), (terms.seqused_kv, k))]
+        apart = (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])) + (ends[1] - ends[0])[:, None, None, None]
+        scores = scores - terms.alibi_slopes.expand(q.shape[0], -1)[:, :, None, None] * apart.abs()
     if terms is None or (terms.seqused_q is None and terms.seqused_kv is None):
         return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
     unseen = torch.ones(q.shape[0], 1, q.shape[2], k.shape[2], dtype=torch.bool)

@@ -35,7 +35,7 @@ def inputs(dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim):
     return [normal(batch, seq, heads, head_dim, dtype=dtype, seed=seed) for seed, (seq, heads) in enumerate(shapes)]
 
 
-def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, deterministic=False):
+def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, deterministic=False, alibi_slopes=None):
     """(out, lse) of tensors (batch, seq, heads, head_dim) in double precision, lse -inf where nothing is seen."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
@@ -50,6 +50,8 @@ def reference(q, k, v, softmax_scale=None, causal=False, window_size=(-1, -1), s
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes.double().expand(scores.shape[:2])[:, :, None, None] * after.abs()
     scores = scores.masked_fill(~seen, -torch.inf).masked_fill(blind[:, None], 0)
     out = (scores.softmax(3) @ v).masked_fill(blind[:, None], 0)
     return out.transpose(1, 2), scores.logsumexp(3).masked_fill(blind, -torch.inf)
@@ -97,6 +99,18 @@ class FlashAttention(OnGpu):
                     self.assertEqual([tuple(tensor.shape) for tensor in rest], [(0,)] if module is flash_attn else [])
                     self.assert_gradients(torch.autograd.grad(out, given, grad_out), exact_gradients, dtype)
                     self.assertTrue(torch.equal(module.flash_attn_func(q, k, v, **options), out))
+
+    def test_slopes(self):
+        for dtype, head_dim, options in (BF16, 128, {"causal": True}), (FP16, 59, {}), (BF16, 64, {"window_size": (50, 9), "softcap": 15.0}):
+            q, k, v, grad_out = inputs(dtype, 2, 4, 2, 200, 260, head_dim)
+            slopes = torch.rand(2, 4, device="cuda")
+            for given_slopes in slopes, slopes[1].clone().requires_grad_():
+                given, exact = leaves(q, k, v), doubles(q, k, v)
+                out = flash_attn.flash_attn_func(*given, alibi_slopes=given_slopes, **options)
+                exact_out = reference(*exact, alibi_slopes=given_slopes.detach(), **options)[0]
+                with self.subTest(dtype=dtype, head_dim=head_dim, **options):
+                    self.assert_close("O", out, exact_out.detach(), OUTPUT_BOUND[dtype])
+                    self.assert_gradients(torch.autograd.grad(out, given, grad_out), torch.autograd.grad(exact_out, exact, grad_out.double()), dtype)
 
     def test_packed_tensors(self):
         qkv, kv, q = normal(2, 90, 3, 4, 64, dtype=BF16, seed=1), normal(2, 90, 2, 2, 59, dtype=BF16, seed=2), normal(2, 70, 4, 59, dtype=BF16, seed=3)
@@ -181,7 +195,6 @@ class FlashAttention(OnGpu):
         lengths = torch.tensor([0, 40], dtype=torch.int32, device="cuda")
         for feature, function, arguments, options in [
             ("dropout", flash_attn.flash_attn_func, (q, k, v, 0.1), {}),
-            ("ALiBi", flash_attn.flash_attn_func, (q, k, v), {"alibi_slopes": torch.rand(2, device="cuda")}),
             ("FP8", flash_attn_interface.flash_attn_func, [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)], {}),
             ("a head_dim of v", flash_attn_interface.flash_attn_func, (q, k, wide), {}),
             ("sequences of different lengths", flash_attn.flash_attn_varlen_func, (q[0], k[0], v[0], lengths, lengths, 40, 40), {}),

@@ -541,6 +541,26 @@ class Sinks(OnGpu):
             attune.attention(q, k, v, sinks=sinks.double())
 
 
+class Slopes(OnGpu):
+    def test_values_and_gradients(self):
+        for dtype, head_dim, options in ((BF16, 128, {"causal": True}), (FP16, 64, {"softcap": 3.0}), (BF16, 64, {"window": (90, 50)}), (BF16, 128, {}),
+                                         (FP16, 256, {"causal": True, "deterministic": True}), (BF16, 40, {"invariant": True}),
+                                         (BF16, 64, {"causal": True, "top_left": True})):
+            for seq_q, seq_kv in (300, 400), (500, 200):
+                q, k, v, grad_out, grad_lse = inputs(dtype, 2, 4, 2, seq_q, seq_kv, head_dim)
+                known = {name: value for name, value in options.items() if name not in ("deterministic", "invariant")}
+                slopes = torch.tensor([[0.5, 0.06, 0.004, 0.0], [0.25, -0.01, 1.5, 0.1]], device=q.device)
+                for given in slopes, slopes[0]:
+                    (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, grad_lse, alibi_slopes=given, **known)
+                    with self.subTest(dtype=dtype, head_dim=head_dim, seq_q=seq_q, dim=given.dim(), **options):
+                        leaves = with_gradients(q, k, v)
+                        out, lse = attune.attention(*leaves, return_lse=True, alibi_slopes=given, **options)
+                        self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[dtype])
+                        self.assertLess((lse - exact_lse).nan_to_num(0).abs().max().item(), LSE_BOUND)
+                        gradients = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse.masked_fill(lse == -torch.inf, 0)))
+                        self.assert_gradients(gradients, exact, dtype)
+
+
 class UsedLengths(OnGpu):
     def inputs(self, dtype, head_dim, seq_q=300, seq_kv=400):
         q, k, v, grad_out, grad_lse = inputs(dtype, 4, 4, 2, seq_q, seq_kv, head_dim)

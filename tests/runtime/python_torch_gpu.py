@@ -103,11 +103,12 @@ class Operators(OnGpu):
         q, k, v = tensors()
         sinks = torch.linspace(-1, 5, q.shape[1], device=DEVICE, requires_grad=True)
         used = torch.tensor([q.shape[2] - 3] * q.shape[0], dtype=torch.int32, device=DEVICE)
-        for terms in (sinks, None, None), (None, used, None), (sinks, used, used):
+        slopes = torch.rand(q.shape[0], q.shape[1], device=DEVICE)
+        for terms in (sinks, None, None, None), (None, used, None, slopes[0]), (sinks, used, used, slopes):
             torch.library.opcheck(torch.ops.attune_kernels.forward_with_terms.default, (q, k, v, *terms, True))
         with torch.no_grad():
             out, lse = attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks)
-            for terms in (sinks.detach(), None, None), (None, used, used):
+            for terms in (sinks.detach(), None, None, None), (None, used, used, slopes):
                 torch.library.opcheck(torch.ops.attune_kernels.backward_with_terms.default,
                                       (torch.randn_like(out), *(one.detach() for one in (q, k, v)), *terms, out, lse, None, True, None, "bhsd", False,
                                        None, True))

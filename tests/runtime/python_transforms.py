@@ -179,6 +179,40 @@ class WithUsedLengths(unittest.TestCase):
 
 
 @unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
+class WithSlopes(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.values = [torch.randn(2, heads, length, 8, dtype=torch.float16) for heads, length in ((4, 6), (2, 9), (2, 9))]
+        self.slopes = torch.tensor([[0.5, 0.1, 0.0, 1.0], [0.3, 0.2, 0.7, 0.0]])
+
+    def expected(self, q, k, v, slopes):
+        distance = (torch.arange(6)[:, None] + 3 - torch.arange(9)).abs()
+        bias = -slopes.expand(2, 4)[:, :, None, None] * distance
+        k, v = (one.repeat_interleave(2, 1) for one in (k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias)
+
+    def test_values_and_gradients_of_each_head_and_batch_entry(self):
+        for slopes in self.slopes, self.slopes[0], self.slopes.half(), self.slopes.mT.contiguous().mT:
+            for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+                leaves, others = ([value.clone().requires_grad_() for value in self.values] for _ in range(2))
+                out, expected = function(*leaves, alibi_slopes=slopes), self.expected(*others, slopes.float())
+                torch.testing.assert_close(out.float(), expected, atol=2e-3, rtol=2e-3)
+                for one, other in zip(*(torch.autograd.grad(each.float().square().sum(), of) for each, of in ((out, leaves), (expected, others)))):
+                    torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+
+    def test_vmap_over_slopes(self):
+        many = torch.stack([self.slopes, self.slopes + 1])
+        out = torch.vmap(lambda slopes: attune.attention(*self.values, alibi_slopes=slopes))(many)
+        torch.testing.assert_close(out[1], attune.attention(*self.values, alibi_slopes=many[1]))
+
+    def test_slopes_get_no_gradient_and_say_so(self):
+        with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):
+            attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())
+        with torch.no_grad():
+            attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())
+
+
+@unittest.skipUnless(hasattr(torch.library, "register_vmap"), "PyTorch 2.5 is the first with rules for torch.vmap")
 class WithSinks(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
