@@ -8,6 +8,7 @@
 
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/long_rows.h"
+#include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
@@ -94,6 +95,7 @@ Adaptation adapt_backward(const Question& question, const KernelConfig& given) {
   if (config.dq != given.dq) changed("with dQ added by tiles of keys, which long rows need");
   if (config.kv_grad_per_query_head && !given.kv_grad_per_query_head)
     changed("with kv-grad-per-query-head, which long rows need");
+  if (leave_clusters(problem, &config)) changed(kWithoutClusters);
   if (!config.kv_grad_per_query_head && given.kv_grad_per_query_head && config.query_parts == 1)
     changed("without kv-grad-per-query-head, which needs grouped heads");
   return adaptation;

@@ -7,6 +7,7 @@
 #include "generator/families/family_word.h"
 #include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
+#include "generator/families/shared/wgmma.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/rounding.h"
 
@@ -133,6 +134,7 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
     config.even_tiles = false;
     changed("without even-tiles, which do not fit");
   }
+  if (leave_clusters(problem, &config)) changed(kWithoutClusters);
   return adaptation;
 }
 

@@ -31,4 +31,11 @@ void check_clusters(const AttentionProblem& problem, const KernelConfig& config,
       fmt::format("cluster{}: sequences of used lengths may end within its tiles; leave the word out", config.cluster));
 }
 
+bool leave_clusters(const AttentionProblem& problem, KernelConfig* config) {
+  Reasons reasons;
+  check_clusters(problem, *config, &reasons);
+  if (!reasons.empty()) config->cluster = 1;
+  return !reasons.empty();
+}
+
 }  // namespace attune

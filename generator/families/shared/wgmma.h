@@ -29,4 +29,8 @@ bool supports_wgmma(const Question& question, Reasons* reasons);
 /// may have a part that lies behind the sequence as a whole, which tensor maps that end there cannot copy.
 void check_clusters(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons);
 
+/// The config without the clusters that check_clusters() refuses; whether it had some. What to say of it then.
+bool leave_clusters(const AttentionProblem& problem, KernelConfig* config);
+inline constexpr const char* kWithoutClusters = "without clusters, which used lengths do not go with";
+
 }  // namespace attune

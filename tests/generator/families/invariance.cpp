@@ -106,12 +106,27 @@ TEST_CASE("a config that would change bits of an invariant problem is refused wi
              ContainsSubstring("dq=atomic: it decides bits"));
 }
 
+namespace {
+
+std::string adapted_text(const char* problem, const char* config) {
+  const auto near = adapted(parse_problem(problem), parse_config(config), find_device("h200"));
+  return near ? canonical_text(near->config) + (near->changes.empty() ? "" : " | " + near->changes.front()) : "";
+}
+
+}  // namespace
+
+TEST_CASE("configs of clusters are adapted to used lengths", "[nogpu]") {
+  CHECK(adapted_text("forward bf16 hq8 sq4096 d256 causal used",
+                     "sm90 q128 kv80 st2 rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2") ==
+        "sm90 q128 kv80 st2 rescale10 overlap=within scheduler=dynamic-persistent vst1 | without clusters, which used "
+        "lengths do not go with");
+  CHECK(adapted_text("backward bf16 hq8 sq4096 d128 used",
+                     "sm90 q64 kv128 st2 ordered overlap=within dq=atomic cluster2") ==
+        "sm90 q64 kv128 st2 ordered overlap=within dq=atomic | without clusters, which used lengths do not go with");
+}
+
 TEST_CASE("configs of other problems are adapted to invariant ones, and the other way about", "[nogpu]") {
-  const DeviceSpec device = find_device("h200");
-  const auto text_of = [&](const char* problem, const char* config) {
-    const auto near = adapted(parse_problem(problem), parse_config(config), device);
-    return near ? canonical_text(near->config) + (near->changes.empty() ? "" : " | " + near->changes.front()) : "";
-  };
+  const auto text_of = adapted_text;
   CHECK(text_of("forward bf16 hq8 sq4096 d128 causal invariant",
                 "sm90 q128 kv80 st2 rescale10 overlap=across scheduler=dynamic-persistent") ==
         "sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent | with the sums of invariant problems");
