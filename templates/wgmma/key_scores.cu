@@ -48,7 +48,8 @@ struct AlibiOfPairs {
 };
 //% end
 //% if alibi_of_rows
-// The same where all keys lie before the diagonals of all queries, or all beyond them: then it is a number of each query less one of each key.
+// What the exponents of a thread's two keys and a block's queries lose by ALiBi where all keys lie before the diagonals of all queries, or all beyond them:
+// a number of each query less one of each key.
 struct AlibiOfRows {
   float slope, keys[2];  // slope: negative where the keys lie beyond
 
@@ -67,7 +68,7 @@ struct AlibiOfRows {
 __device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slope, float scale_log2, const AlibiPlace& place) {
   if (place.beyond) return;
   constexpr float kLargest = 3.402823466e38f;
-  const float inverse = 1.0f / scale_log2, twice = -2.0f * slope * (inverse < kLargest ? inverse : kLargest);
+  const float inverse = rcp_approx_ftz_f32(scale_log2), twice = -2.0f * slope * (inverse < kLargest ? inverse : kLargest);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
 #pragma unroll

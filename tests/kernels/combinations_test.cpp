@@ -1,0 +1,112 @@
+// Problems and configs drawn at random: combinations of more than two features, which the pairwise tables do not hold by
+// themselves.
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "generator/config/config_space.h"
+#include "generator/generate.h"
+#include "tests/catch.h"
+#include "tests/kernels/backward_case.h"
+#include "tests/kernels/case_table.h"
+#include "tests/kernels/forward_checks.h"
+
+namespace attune::tests {
+namespace {
+
+constexpr int kCombinations = 300, kEmulated = 24;  // on a GPU, and of them on the emulator in CI
+constexpr double kMostWork = 1e7;                   // padded queries * keys * head dim, over all heads
+
+class Draw {
+ public:
+  explicit Draw(std::uint32_t seed) : random_(seed) {}
+  int below(int count) { return static_cast<int>(random_() % static_cast<std::uint32_t>(count)); }
+  bool coin() { return below(2) == 1; }
+  template <typename Values>
+  auto of(const Values& values) {
+    return values[below(static_cast<int>(std::size(values)))];
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+AttentionProblem drawn_problem(Draw& draw) {
+  constexpr int kRows[] = {1, 2, 15, 64, 65, 127, 130, 200, 333, 700};
+  constexpr int kHeadDims[] = {8, 24, 64, 64, 80, 128, 128, 192, 256};
+  constexpr std::int64_t kGroups[] = {1, 1, 2, 3};
+  AttentionProblem problem = problem_of({.fp16 = draw.coin(),
+                                         .batch = 1 + draw.below(2),
+                                         .heads_kv = 1 + draw.below(2),
+                                         .group = draw.of(kGroups),
+                                         .seq_q = draw.of(kRows),
+                                         .seq_kv = draw.of(kRows),
+                                         .head_dim = draw.of(kHeadDims),
+                                         .mask = static_cast<MaskChoice>(draw.below(kMaskChoices)),
+                                         .unaligned = draw.below(8) == 0,
+                                         .bhsd = draw.coin(),
+                                         .softcap = draw.below(static_cast<int>(std::size(kSoftcaps))),
+                                         .alibi = draw.coin(),
+                                         .sink = draw.coin(),
+                                         .lengths = static_cast<Lengths>(draw.below(3))});
+  problem.pass = draw.coin() ? Pass::backward : Pass::forward;
+  problem.deterministic = problem.pass == Pass::backward && draw.below(3) == 0;
+  problem.invariant = draw.below(6) == 0;
+  return simplest_mask(problem);
+}
+
+double work_of(const AttentionProblem& problem) {
+  return static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>((problem.seq_q + 63) / 64 * 64) *
+         static_cast<double>((problem.seq_kv + 63) / 64 * 64) * problem.head_dim;
+}
+
+// The default config by turns with one of those that a search may try.
+KernelConfig drawn_config(const AttentionProblem& problem, const DeviceSpec& device, Draw& draw) {
+  if (draw.coin()) return default_config(problem, device);
+  std::vector<KernelConfig> some;
+  for (const Candidate& candidate : config_space(problem, device, SpaceExtent::reduced))
+    if (candidate.feasible()) some.push_back(candidate.config);
+  return draw.of(some);
+}
+
+void check_combinations(Devices& devices, int count) {
+  for (std::uint32_t seed = 1; count > 0; ++seed) {
+    Draw draw(seed);
+    const AttentionProblem problem = drawn_problem(draw);
+    if (work_of(problem) > kMostWork) continue;
+    --count;
+    const KernelConfig config = drawn_config(problem, devices.spec(), draw);
+    INFO("seed " << seed);
+    if (problem.pass == Pass::forward) {
+      ForwardCase test;
+      test.problem = problem;
+      test.config = config;
+      test.with_lse = draw.coin();
+      test.seed = seed;
+      check_case(devices, test);
+    } else {
+      BackwardCase test;
+      test.problem = problem;
+      test.config = config;
+      test.with_lse = draw.coin();
+      test.seed = seed;
+      check_case(devices, test);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("features drawn together are right in all modes of the emulator", "[emulator]") {
+  Devices devices = Devices::emulators();
+  devices.draw = CaseDraw();
+  check_combinations(devices, CaseDraw::takes_all() ? kCombinations : kEmulated);
+}
+
+TEST_CASE("features drawn together are right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_combinations(devices, kCombinations);
+}
+
+}  // namespace attune::tests
