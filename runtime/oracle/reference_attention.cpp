@@ -89,6 +89,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
   const std::vector<MaskGeometry> sequences = sequences_of(problem, terms);
   const std::span<const float> sinks = terms.of<float>(Operand::sinks);
+  const std::vector<double> slopes = alibi_slopes(problem, terms);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
@@ -103,10 +104,9 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       std::transform(from, from + columns, query.begin(),
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
-      reference.lse[at] =
-          attend(problem, sequences[batch], row, query.data(), keys.data() + head_kv, values.data() + head_kv,
-                 {problem.sink ? sinks[head] : -kInfinity, alibi_slope(terms, batch_head)}, p,
-                 reference.o.data() + at * columns, reference.weight.data() + at * columns);
+      reference.lse[at] = attend(problem, sequences[batch], row, query.data(), keys.data() + head_kv,
+                                 values.data() + head_kv, {problem.sink ? sinks[head] : -kInfinity, slopes[batch_head]},
+                                 p, reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
   return reference;

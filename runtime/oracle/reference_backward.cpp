@@ -53,6 +53,7 @@ class Backward {
         step_(gradient_bounds_of(problem.dtype).smallest_step),
         forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.terms)),
         terms_(inputs.terms),
+        slopes_(alibi_slopes(problem, terms_)),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
         v_(unpack<double>(problem, inputs.v, Operand::v, false)),
@@ -111,9 +112,8 @@ class Backward {
       score += q[d] * k[d];
       dp += d_o[d] * v[d];
     }
-    const std::int64_t head = query / problem_.seq_q;  // of all
     const double scaled = problem_.softmax_scale * score, cap = problem_.softcap;
-    const double slope = alibi_slope(terms_, head);
+    const double slope = slopes_[query / problem_.seq_q];
     const double added =
         slope == 0 ? 0 : -slope * alibi_distance(sequence_of(query), query % problem_.seq_q, key % problem_.seq_kv);
     if (cap == 0) {
@@ -215,6 +215,7 @@ class Backward {
   const double unit_, step_;
   const ReferenceForward forward_;
   const TermValues terms_;
+  const std::vector<double> slopes_;           // of ALiBi, by head of all batch entries; 0 without
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
   // Of each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;

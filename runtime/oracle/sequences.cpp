@@ -27,9 +27,10 @@ double alibi_distance(const MaskGeometry& sequence, std::int64_t query, std::int
   return std::abs(static_cast<double>(query + sequence.seq_kv - sequence.seq_q - key));
 }
 
-double alibi_slope(const TermValues& terms, std::int64_t batch_head) {
+std::vector<double> alibi_slopes(const AttentionProblem& problem, const TermValues& terms) {
   const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
-  return slopes.empty() ? 0 : static_cast<double>(slopes[static_cast<std::size_t>(batch_head)]);
+  if (slopes.empty()) return std::vector<double>(static_cast<std::size_t>(problem.batch * problem.heads_q));
+  return {slopes.begin(), slopes.end()};
 }
 
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query) {

@@ -16,8 +16,8 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
 /// the diagonal that ends at the last one.
 double alibi_distance(const MaskGeometry& sequence, std::int64_t query, std::int64_t key);
 
-/// The slope of a query head, counted through all batch entries; 0 without ALiBi.
-double alibi_slope(const TermValues& terms, std::int64_t batch_head);
+/// The slopes of the query heads of all batch entries; 0 without ALiBi.
+std::vector<double> alibi_slopes(const AttentionProblem& problem, const TermValues& terms);
 
 /// The keys that a query of all that are stored attends to: none behind the sequence's last query.
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query);

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 3e5f0e97d62a654d
+// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 563915086832a2ad
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_1485766f595ce21f {
+namespace attune_1f0ac168f6b2348a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -109,6 +109,11 @@ __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
 __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
@@ -879,7 +884,8 @@ struct AlibiPlace {
       : distance(diagonal_key - block * kBlockQ + key - static_cast<i32>(lane_index() % 4 * 2)), beyond(diagonal_key - block * kBlockQ >= kBlockQ - 1) {}
 };
 
-// The same where all keys lie before the diagonals of all queries, or all beyond them: then it is a number of each query less one of each key.
+// What the exponents of a thread's two keys and a block's queries lose by ALiBi where all keys lie before the diagonals of all queries, or all beyond them:
+// a number of each query less one of each key.
 struct AlibiOfRows {
   float slope, keys[2];  // slope: negative where the keys lie beyond
 
@@ -896,7 +902,7 @@ struct AlibiOfRows {
 __device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slope, float scale_log2, const AlibiPlace& place) {
   if (place.beyond) return;
   constexpr float kLargest = 3.402823466e38f;
-  const float inverse = 1.0f / scale_log2, twice = -2.0f * slope * (inverse < kLargest ? inverse : kLargest);
+  const float inverse = rcp_approx_ftz_f32(scale_log2), twice = -2.0f * slope * (inverse < kLargest ? inverse : kLargest);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
 #pragma unroll
@@ -1371,4 +1377,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1485766f595ce21f
+}  // namespace attune_1f0ac168f6b2348a

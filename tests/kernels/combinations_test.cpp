@@ -1,5 +1,5 @@
-// Problems and configs drawn at random: combinations of more than two features, which the pairwise tables do not hold by
-// themselves.
+// Problems and configs drawn at random: combinations of more than two features, which the pairwise tables do not hold
+// by themselves.
 #include <iterator>
 #include <random>
 #include <string>

@@ -1,4 +1,11 @@
 #include "generator/families/backward_sm80/cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
 #include "generator/device/register_limit.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
@@ -8,12 +15,6 @@
 #include "generator/families/shared/terms.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <vector>
 
 // As forward's model (forward_sm80/cost.cpp): clocks of an SM for one step of a CTA, counted work over the rates of the
 // units. A kernel keeps one tile resident and streams pairs of tiles past it: the kernel of key tiles blocks of queries

@@ -1,4 +1,7 @@
 #include "generator/families/backward_sm90/cost.h"
+
+#include <algorithm>
+
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
@@ -8,8 +11,6 @@
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
-
-#include <algorithm>
 
 // Clocks of one SM for one step (a block of queries) of one CTA, in the unit rates of the device; those of an H200
 // stand here. D16 is the head dim rounded up to 16, w the number of softmax warpgroups, n the columns of a product for

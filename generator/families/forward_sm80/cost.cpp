@@ -1,4 +1,9 @@
 #include "generator/families/forward_sm80/cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
 #include "generator/device/register_limit.h"
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm80/plan.h"
@@ -9,10 +14,6 @@
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
 
 // Clocks of one SM for one step (a block of keys) of one CTA: counted work over the rates of the units.
 // D16 is D rounded up to 16 (what Q K^T pays for a tail of 8), w the warps of the CTA.

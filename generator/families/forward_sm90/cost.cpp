@@ -1,4 +1,8 @@
 #include "generator/families/forward_sm90/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
@@ -6,9 +10,6 @@
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
-
-#include <algorithm>
-#include <cmath>
 
 // Clocks of one SM for one step (a block of keys) of one CTA, in the unit rates of the device; those of an H200 stand
 // here:

@@ -38,7 +38,9 @@ struct TensorView {
 /// The tensors of a call, by operand. A forward call reads q, k and v and writes o and lse (natural logarithm; or
 /// null). A backward call reads all of these, with LSE not null, d_o, and d_lse as LSE is, or null: the loss does not
 /// depend on LSE. It writes d_q, d_k and d_v, every element, with 0 where a query sees nothing or nobody sees a key.
-/// Problems with sinks read them, and backward writes d_sinks, too.
+/// Problems with sinks read them, and backward writes d_sinks, too; those with ALiBi read alibi_slopes, whose view has
+/// the strides of the batch (0: all of it shares them) and the head; those with used lengths may read seqused_q and
+/// seqused_kv.
 /// Operands that a call has no use for are not looked at.
 class Tensors {
  public:
