@@ -147,7 +147,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("score_formula", oracle_score_formula(problem));
   bindings.conditions["sink"] = problem.sink;
   bindings.set("lengths", oracle_lengths(problem));
-  bindings.set("added", oracle_added(problem));
+  bind_oracle_added(problem, &bindings);
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", oracle_least_exponent(problem)));
   bindings.set("threads", kReferenceThreads);

@@ -42,10 +42,11 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
-              offsetof(attune_problem, alibi) == 120 && sizeof(attune_problem) == 128);
+              offsetof(attune_problem, alibi) == 120 && offsetof(attune_problem, bias_fp32) == 128 &&
+              sizeof(attune_problem) == 136);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -59,7 +60,9 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::sinks, ATTUNE_SINKS) && is_named(attune::Operand::d_sinks, ATTUNE_D_SINKS) &&
               is_named(attune::Operand::seqused_q, ATTUNE_SEQUSED_Q) &&
               is_named(attune::Operand::seqused_kv, ATTUNE_SEQUSED_KV) &&
-              is_named(attune::Operand::alibi_slopes, ATTUNE_ALIBI_SLOPES) && attune::kOperandCount == 15);
+              is_named(attune::Operand::alibi_slopes, ATTUNE_ALIBI_SLOPES) &&
+              is_named(attune::Operand::bias, ATTUNE_BIAS) &&
+              is_named(attune::Operand::attention_mask, ATTUNE_ATTENTION_MASK) && attune::kOperandCount == 17);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -196,6 +199,18 @@ bool flag_of(const char* name, std::int32_t value) {
   return value == 1;
 }
 
+attune::PairTensor pair_tensor_of(const char* name, std::int32_t dimensions) {
+  constexpr std::int32_t kOthers = ATTUNE_PAIRS_BATCH | ATTUNE_PAIRS_HEADS | ATTUNE_PAIRS_QUERIES;
+  if (dimensions == 0) return attune::PairTensor::none;
+  if ((dimensions & ATTUNE_PAIRS) == 0 || (dimensions & ~(ATTUNE_PAIRS | kOthers)) != 0) {
+    refuse(std::string(name) + " " + std::to_string(dimensions) +
+           ": it must be 0, or ATTUNE_PAIRS and those of ATTUNE_PAIRS_BATCH, _HEADS and _QUERIES that it has");
+  }
+  const auto has = [&](std::int32_t dimension) { return (dimensions & dimension) != 0; };
+  return attune::pair_tensor(
+      {.batch = has(ATTUNE_PAIRS_BATCH), .heads = has(ATTUNE_PAIRS_HEADS), .queries = has(ATTUNE_PAIRS_QUERIES)});
+}
+
 void require_device(std::int32_t device) {
   if (device < 0 || device > kMaxDevice)
     refuse("device " + std::to_string(device) + ": 0 for the current one, or an ordinal plus 1");
@@ -230,7 +245,9 @@ struct Request {
     problem.softcap = from.softcap;
     problem.sink = flag_of("sink", from.sink);
     problem.alibi = flag_of("alibi", from.alibi);
-    if (from.reserved != 0) refuse("problem.reserved is " + std::to_string(from.reserved) + ": must be 0");
+    problem.bias = pair_tensor_of("bias", from.bias);
+    problem.bias_fp32 = flag_of("bias_fp32", from.bias_fp32);
+    problem.attention_mask = pair_tensor_of("attention_mask", from.attention_mask);
     if (flag_of("used_lengths", from.used_lengths)) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;
@@ -289,7 +306,7 @@ attune::Tensors tensors_of(const attune_operand* operands, std::size_t count) {
     const attune_operand& operand = operands[i];
     const auto refuse_it = [&](const std::string& what) { refuse("operands[" + std::to_string(i) + "]" + what); };
     if (operand.name < 0 || operand.name >= static_cast<std::int32_t>(attune::kOperandCount)) {
-      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_D_LSE (" +
+      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_ATTENTION_MASK (" +
                 std::to_string(attune::kOperandCount - 1) + ")");
     }
     if (operand.reserved != 0) refuse_it(".reserved must be 0");

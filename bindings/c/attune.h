@@ -78,13 +78,20 @@ enum {
   ATTUNE_MASK_WINDOW = 4           /* iff i - window_left <= j - (seq_kv - seq_q) <= i + window_right */
 };
 
+/* The dimensions of a tensor with an element for each pair of a query and a key, (batch, heads_q, seq_q, seq_kv): that
+ * of keys, which it always has, and the sum of those of others that it has. It repeats along the rest. */
+enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_PAIRS_QUERIES = 8 };
+
 /* O = softmax(softmax_scale * Q K^T + mask) V,   LSE = ln(sum(exp(softmax_scale * Q K^T + mask)))
  * Backward, of a loss whose gradients with respect to O and LSE are dO and dLSE:
  *   P = exp(softmax_scale * Q K^T + mask - LSE)   dS = P o (dO V^T - rowsum(dO o O) + dLSE)
  *   dV = P^T dO   dQ = softmax_scale * dS K   dK = softmax_scale * dS^T Q
  * With a softcap, softcap * tanh(softmax_scale * Q K^T / softcap) in place of softmax_scale * Q K^T.
  * With ALiBi, a score loses slope(b, h) * |i + seq_kv - seq_q - j| after the softcap and before the mask, of query i
- * and key j; with used lengths by the lengths of its sequence. With sinks, exp(sink) of a query's head counts in the
+ * and key j; with used lengths by the lengths of its sequence. With a bias it gains the bias's element of the pair
+ * there; -inf hides the key. A query whose elements are all the least finite number of fp32 or bf16, so that they leave
+ * nothing of its scores, has the mean of its values, and no gradient. With an attention mask a query attends to those
+ * keys of the mask's for which its element is not 0. With sinks, exp(sink) of a query's head counts in the
  * sum of exponentials, neither scaled nor capped nor masked, and has no value: a query that sees no key has O = 0 and
  * LSE = sink. Its gradient is -sum(exp(sink - LSE) * (rowsum(dO o O) - dLSE)) over the batch and the queries of its
  * head. With used lengths, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry. What
@@ -123,7 +130,9 @@ typedef struct attune_problem {
   int32_t sink;         /* 1: with ATTUNE_SINKS; 0: without */
   int32_t used_lengths; /* 1: with ATTUNE_SEQUSED_Q and ATTUNE_SEQUSED_KV; 0: without */
   int32_t alibi;        /* 1: with ATTUNE_ALIBI_SLOPES; 0: without */
-  int32_t reserved;     /* 0 */
+  int32_t bias;         /* with ATTUNE_BIAS, which has these dimensions: ATTUNE_PAIRS and others; 0: without */
+  int32_t bias_fp32;    /* 1: the bias is fp32; 0: it is of `dtype` */
+  int32_t attention_mask; /* with ATTUNE_ATTENTION_MASK, as `bias` */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -144,7 +153,9 @@ typedef struct attune_tensor {
  * may read these: int32 (batch), contiguous; a null pointer stands for all rows, a number that is none of 0 to all rows
  * for the nearest of these. The host never reads them, so that a graph may be replayed with others. Problems with ALiBi
  * read slopes: fp32 (batch, heads_q) with strides of the batch and the head, of which the first is 0 where all batch
- * entries share them. Slopes have no gradient. */
+ * entries share them. Slopes have no gradient. Problems with a bias or an attention mask read it: elements of dtype or
+ * fp32, or one byte each, those of keys contiguous, with strides of the batch, the head and the row (of queries), of
+ * which those are not read along which it repeats. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -160,7 +171,9 @@ enum {
   ATTUNE_D_SINKS = 11,
   ATTUNE_SEQUSED_Q = 12,
   ATTUNE_SEQUSED_KV = 13,
-  ATTUNE_ALIBI_SLOPES = 14
+  ATTUNE_ALIBI_SLOPES = 14,
+  ATTUNE_BIAS = 15,
+  ATTUNE_ATTENTION_MASK = 16
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left

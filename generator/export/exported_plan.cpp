@@ -66,7 +66,6 @@ bool is_of_heads(Operand operand) {
   longer.seq_q = 2;
   return rows_are_queries(operand) && operand_shape(longer, operand).rows == 1;
 }
-bool has_columns(Operand operand) { return operand_shape({}, operand).has_columns(); }
 std::string extents_of(Operand operand) { return rows_are_queries(operand) ? "of_queries" : "of_keys"; }
 
 template <typename Operands>
@@ -82,7 +81,7 @@ class Exporter {
   Exporter(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options, const TemplateSet& templates)
       : plan_(plan), problem_(plan.problem), device_(device), options_(options), templates_(templates) {
     for (const OperandList& operands : {inputs_of(problem_), outputs_of(problem_)}) {
-      for (const Operand operand : operands) (has_columns(operand) ? tensors_ : rows_).push_back(operand);
+      for (const Operand operand : operands) (has_whole_rows(operand) ? tensors_ : rows_).push_back(operand);
     }
     bind_names();
     bind_problem();
@@ -267,7 +266,7 @@ class Exporter {
                          is_output(operand) ? "written" : "read");
     }
     std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
-    shape += has_columns(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
+    shape += has_whole_rows(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
     const char* null =
         operand == Operand::d_lse ? "; may be null: the loss does not depend on LSE" : "; may be null: not written";
     return fmt::format("{}, {}{}", shape, is_output(operand) ? "written" : "read", may_be_null(operand) ? null : "");
@@ -282,7 +281,7 @@ class Exporter {
     for (const std::vector<Operand>* operands : {&tensors_, &rows_}) {
       for (const Operand operand : *operands) {
         const std::string name(identifier(operand));
-        const bool strided = has_strides(operand), has_rows = has_columns(operand);
+        const bool strided = has_strides(operand), has_rows = has_whole_rows(operand);
         const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ",
                                              has_rows               ? "void"
                                              : is_of_batch(operand) ? "int32_t"
@@ -408,7 +407,8 @@ class Exporter {
     std::string operator()(const Stride& stride) const {
       const std::string name = to_string(stride);
       if (stride.dimension != Dimension::row) return fmt::format("arguments.{0} = asked.{0};", name);
-      return fmt::format("arguments.{0} = row_stride(asked.{0}, {1}(call).rows);", name, extents_of(stride.operand));
+      return fmt::format("arguments.{0} = stride_argument(asked.{0}, {1}(call).rows);", name,
+                         extents_of(stride.operand));
     }
     std::string operator()(const TensorMap& map) const {
       const auto spec = std::find_if(launch.tensor_maps.begin(), launch.tensor_maps.end(),
@@ -554,6 +554,13 @@ std::vector<ExportedFile> export_plan(const KernelPlan& plan, const DeviceSpec& 
                                       const TemplateSet& templates) {
   require_name(options.name);
   if (plan.launches.empty()) throw Error(ErrorCode::internal, "a plan without launches was given to be exported");
+  if (plan.problem.has_pair_tensors()) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("\"{}\": kernels with a bias or an attention mask have no launcher yet; `attune show source` "
+                    "prints them",
+                    canonical_text(plan.problem)));
+  }
   return Exporter(plan, device, options, templates).files();
 }
 

@@ -240,10 +240,11 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
                 fmt::format("\"{}\": algorithms of the ladder serve a causal mask and none; take a config instead",
                             canonical_text(problem)));
   }
-  if (problem.softcap != 0 || problem.alibi || problem.sink) {
+  if (problem.softcap != 0 || problem.adds_to_scores() || problem.has_pair_tensors() || problem.sink) {
     throw Error(
         ErrorCode::unsupported,
-        fmt::format("\"{}\": algorithms of the ladder know no softcap, no ALiBi and no sinks; take a config instead",
+        fmt::format("\"{}\": algorithms of the ladder know no softcap, no ALiBi, no bias, no attention mask and no "
+                    "sinks; take a config instead",
                     canonical_text(problem)));
   }
   Reasons reasons;

@@ -67,7 +67,23 @@ int gradient_tile(const AttentionProblem& problem, const DeviceSpec& device) {
 
 std::string oracle_score(const AttentionProblem& problem) { return problem.softcap != 0 ? "softcap" : "plain"; }
 
-std::string oracle_added(const AttentionProblem& problem) { return problem.alibi ? "alibi" : "nothing"; }
+void bind_oracle_added(const AttentionProblem& problem, TemplateBindings* bindings) {
+  const bool pairs = problem.has_pair_tensors(), any = pairs || problem.alibi;
+  const auto parameter = [&](const std::string& name, bool used) {
+    bindings->set("added_" + name, used ? name : "/*" + name + "*/");
+  };
+  parameter("args", any);
+  parameter("rows", problem.alibi);
+  for (const char* coordinate : {"batch", "head", "query", "key"}) parameter(coordinate, any);
+  bindings->conditions["alibi"] = problem.alibi;
+  bindings->conditions["pair_tensors"] = pairs;
+  bindings->conditions["bias"] = problem.bias != PairTensor::none;
+  bindings->conditions["attention_mask"] = problem.attention_mask != PairTensor::none;
+  bindings->set("bias_element",
+                problem.bias_fp32 ? "static_cast<double>(ld_global_f32(static_cast<const float*>(args.bias) + of_bias))"
+                                  : "cvt_f64_" + dtype_name(problem.dtype) +
+                                        "(ld_global_b16(static_cast<const u16*>(args.bias) + of_bias))");
+}
 
 int oracle_least_exponent(const AttentionProblem& problem) {
   const ElementFacts& element = facts_of(problem.dtype);
@@ -80,7 +96,7 @@ std::string oracle_lengths(const AttentionProblem& problem) { return problem.has
 
 std::string oracle_score_formula(const AttentionProblem& problem) {
   return std::string(problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j") +
-         (problem.alibi ? " - slope |j - diagonal|" : "");
+         (problem.alibi ? " - slope |j - diagonal|" : "") + (problem.bias != PairTensor::none ? " + bias_j" : "");
 }
 
 void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
@@ -90,6 +106,7 @@ void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
     append(fields, {Pointer{Operand::alibi_slopes}, Stride{Operand::alibi_slopes, Dimension::batch},
                     Stride{Operand::alibi_slopes, Dimension::head}});
   }
+  append_pair_tensors(fields, problem);
 }
 
 KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
@@ -124,7 +141,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("score", oracle_score(problem));
     bindings.set("lengths", oracle_lengths(problem));
-    bindings.set("added", oracle_added(problem));
+    bind_oracle_added(problem, &bindings);
     if (rows == TileRows::queries) bindings.set("score_formula", oracle_score_formula(problem));
     bindings.set("head_dim", problem.head_dim);
     bindings.set("rows_per_tile", tile);

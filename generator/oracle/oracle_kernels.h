@@ -7,6 +7,7 @@
 #include "generator/device/device_spec.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
+#include "generator/text/renderer.h"
 #include "generator/text/template_set.h"
 
 namespace attune {
@@ -28,8 +29,8 @@ inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", 
 /// what it is computed with.
 std::string oracle_score(const AttentionProblem& problem);
 std::string oracle_score_formula(const AttentionProblem& problem);
-/// The partial templates/oracle/added_*: what a score gains beside its product.
-std::string oracle_added(const AttentionProblem& problem);
+/// What templates/oracle/added_score names: what a score gains beside its product.
+void bind_oracle_added(const AttentionProblem& problem, TemplateBindings* bindings);
 /// The partial templates/oracle/sequence_*: whose rows count.
 std::string oracle_lengths(const AttentionProblem& problem);
 void append_oracle_score(Arguments* fields, const AttentionProblem& problem);

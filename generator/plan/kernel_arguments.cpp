@@ -125,7 +125,12 @@ void append_mask(Arguments* fields, const AttentionProblem& problem) {
 }
 
 void append_score_unit(Arguments* fields, const AttentionProblem& problem) {
-  if (problem.alibi) return;  // scores are powers of two
+  if (problem.adds_to_scores()) return;  // scores are in natural units
+  fields->push_back(problem.softcap != 0 ? Scalar::softcap : Scalar::softmax_scale);
+}
+
+void append_score_scale(Arguments* fields, const AttentionProblem& problem) {
+  if (!problem.adds_to_scores()) return fields->push_back(Scalar::softmax_scale_log2);
   fields->push_back(problem.softcap != 0 ? Scalar::softcap : Scalar::softmax_scale);
 }
 
@@ -135,9 +140,19 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem) {
 
 void append_score(Arguments* fields, const AttentionProblem& problem) {
   if (problem.softcap != 0) fields->push_back(Scalar::tanh_scale);
-  if (!problem.alibi) return;
-  append(fields, {Pointer{Operand::alibi_slopes}, Stride{Operand::alibi_slopes, Dimension::batch},
-                  Stride{Operand::alibi_slopes, Dimension::head}});
+  if (problem.alibi) {
+    append(fields, {Pointer{Operand::alibi_slopes}, Stride{Operand::alibi_slopes, Dimension::batch},
+                    Stride{Operand::alibi_slopes, Dimension::head}});
+  }
+  append_pair_tensors(fields, problem);
+}
+
+void append_pair_tensors(Arguments* fields, const AttentionProblem& problem) {
+  for (const Operand operand : term_inputs_of(problem)) {
+    if (!is_of_pairs(operand)) continue;
+    append_pointers(fields, {operand});
+    append_strides(fields, {operand});
+  }
 }
 
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {

@@ -88,14 +88,18 @@ void append(Arguments* fields, std::initializer_list<KernelArgument> more);
 void append_pointers(Arguments* fields, std::initializer_list<Operand> operands);
 /// What a kernel's predicates compute with: the offsets of a query's first and last key, of a mask that has them.
 void append_mask(Arguments* fields, const AttentionProblem& problem);
-/// What LSE is counted in: the scale, with a softcap that; nothing with ALiBi, whose scores are powers of two.
+/// What LSE is counted in: the scale, with a softcap that; nothing where something is added to scores.
 void append_score_unit(Arguments* fields, const AttentionProblem& problem);
+/// What a forward kernel multiplies scores by: in the exponentials, or before something is added to them.
+void append_score_scale(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' RowEnd computes with, beside the score unit.
 void append_row_end(Arguments* fields, const AttentionProblem& problem);
 /// How many rows each sequence has, of a problem whose sequences do not have all: what attention/sequence_* asks beside
 /// seq_q and seq_kv.
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
-/// What the kernels' ScoreFunction and ALiBi compute with.
+/// The tensors of pairs that a problem has, with their strides.
+void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);
+/// What the kernels' ScoreFunction, ALiBi and tensors of pairs compute with.
 void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands);

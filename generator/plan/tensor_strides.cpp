@@ -29,8 +29,18 @@ TensorMapExtents tensor_map_extents(const TensorMapSpec& spec, const OperandShap
           .box = {box_columns, box_heads, box_rows, 1, 1}};
 }
 
-std::int64_t row_stride_argument(const OperandShape& shape, const TensorStrides& strides) {
-  return launch_rules::row_stride(strides.row, shape.rows);
+std::int64_t stride_argument(const AttentionProblem& problem, const Stride& stride, const TensorStrides& strides) {
+  const OperandShape shape = operand_shape(problem, stride.operand);
+  const bool repeats = is_of_pairs(stride.operand);
+  switch (stride.dimension) {
+    case Dimension::batch:
+      return repeats ? launch_rules::stride_argument(strides.batch, shape.batch) : strides.batch;
+    case Dimension::head:
+      return repeats ? launch_rules::stride_argument(strides.head, shape.heads) : strides.head;
+    case Dimension::row:
+      return launch_rules::stride_argument(strides.row, shape.rows);
+  }
+  return 0;
 }
 
 bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides) {

@@ -19,8 +19,9 @@ struct TensorMapExtents {
 };
 TensorMapExtents tensor_map_extents(const TensorMapSpec& spec, const OperandShape& shape, const TensorStrides& strides);
 
-/// The row stride that a kernel is given: 0 for a tensor of one row.
-std::int64_t row_stride_argument(const OperandShape& shape, const TensorStrides& strides);
+/// A stride that a kernel is given: that of a row is 0 for a tensor of one row, and so is each of a tensor of pairs
+/// along which that repeats.
+std::int64_t stride_argument(const AttentionProblem& problem, const Stride& stride, const TensorStrides& strides);
 
 /// Whether rows start at multiples of 16 bytes where the first one does, and no stride is one that tensor maps refuse.
 /// Strides of dimensions of extent 1 are never used, whatever they say.

@@ -128,6 +128,19 @@ void validate(const AttentionProblem& problem) {
         "{} elements; split the batch",
         problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
   }
+  for (const auto& [name, tensor] :
+       {std::pair("bias", problem.bias), std::pair("attention mask", problem.attention_mask)}) {
+    const PairDimensions has = dimensions_of(tensor);
+    const std::int64_t planes = (has.batch ? problem.batch : 1) * (has.heads ? problem.heads_q : 1);
+    const std::int64_t rows = has.queries ? problem.seq_q : 1;
+    if (tensor != PairTensor::none && planes >= kElementsLimit / rows / problem.seq_kv + 1) {
+      refuse(
+          fmt::format("{} of {} planes of {} times {} elements: it must have fewer than {} elements; split the batch",
+                      name, planes, rows, problem.seq_kv, kElementsLimit));
+    }
+  }
+  if (problem.bias_fp32 && problem.bias == PairTensor::none)
+    refuse("bias-fp32 without a bias: name the bias's dimensions, too, such as bias=bhqk, or leave the word out");
   // Kernels multiply it by log2(e), in fp32.
   if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
     refuse(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));

@@ -18,6 +18,21 @@ enum class Layout { bshd, bhsd };
 /// for each, in the device's memory. Then the diagonals of the mask, which are named for sequences of all rows, move
 /// with the ends of each (used: what is aligned bottom right is so in each sequence), or stay (used_top_left).
 enum class Lengths { whole, used, used_top_left };
+/// A tensor with an element for each pair, (B, Hq, Sq, Skv), by the dimensions that it has: it repeats along the
+/// others. It always has that of keys, in which elements follow each other.
+enum class PairTensor { none, k, qk, hk, hqk, bk, bqk, bhk, bhqk };
+
+struct PairDimensions {
+  bool batch, heads, queries;
+};
+/// Those of a tensor of pairs, beside that of keys; none of PairTensor::none.
+constexpr PairDimensions dimensions_of(PairTensor tensor) {
+  const int bits = tensor == PairTensor::none ? 0 : static_cast<int>(tensor) - 1;
+  return {(bits & 4) != 0, (bits & 2) != 0, (bits & 1) != 0};
+}
+constexpr PairTensor pair_tensor(PairDimensions has) {
+  return static_cast<PairTensor>(1 + 4 * has.batch + 2 * has.heads + has.queries);
+}
 
 /// The question that a kernel answers. A plain value: comparable, hashable, with a canonical text form that
 /// round-trips. It holds no tuning choice and no fact about a device.
@@ -25,6 +40,9 @@ enum class Lengths { whole, used, used_top_left };
 ///   O = softmax(scale * Q K^T + mask) V,   LSE = ln(sum(exp(scale * Q K^T + mask)))
 ///   With a softcap, softcap * tanh(scale * Q K^T / softcap) in place of scale * Q K^T.
 ///   With ALiBi, slope(b, h) * |i + Skv - Sq - j| less for query i and key j, before the mask and after the softcap.
+///   With a bias, bias(b, h, i, j) more, there, too: -inf hides the key from the query.
+///   With an attention mask, query i attends to key j of those that the mask leaves where attention_mask(b, h, i, j) is
+///   true.
 ///   With sinks, a logit of each query head counts in the softmax's sum and nowhere else, as that of a key whose value
 ///   is 0: l = exp(sink) + sum(exp(...)), O = sum(exp(...) V) / l, LSE = ln(l). It is neither scaled nor capped nor
 ///   masked. Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
@@ -32,10 +50,12 @@ enum class Lengths { whole, used, used_top_left };
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
 ///   dsink = -sum(exp(sink - LSE) * delta) over the batch and the queries of its head
-/// Query head h reads key/value head h / (Hq / Hkv).
-/// With used lengths, (B) int32 each, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch
-/// entry, all of them where a call names none. What lies behind is read into no result, whatever it holds. Queries
-/// there see nothing, and nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys.
+/// A query whose keys are all hidden by a bias of the least finite number of fp32 or bf16, and not by -inf, has the
+/// mean of their values as O, as in PyTorch: the number leaves nothing of a score. LSE holds nothing of their count
+/// then, and such a query has no gradient. Query head h reads key/value head h / (Hq / Hkv). With used lengths, (B)
+/// int32 each, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry, all of them
+/// where a call names none. What lies behind is read into no result, whatever it holds. Queries there see nothing, and
+/// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
@@ -56,6 +76,11 @@ struct AttentionProblem {
   /// Scores fall with the distance from the diagonal that ends at the last key, by slopes, (B, Hq) fp32, which have no
   /// gradient. With used lengths that is the last key of each sequence.
   bool alibi = false;
+  /// Added to scores, of the dtype or fp32, where a tensor names the dimensions that it has.
+  PairTensor bias = PairTensor::none;
+  bool bias_fp32 = false;  ///< the bias is fp32; false without one
+  /// Of one byte for each pair, 0 where the query does not attend to the key.
+  PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
   Lengths lengths = Lengths::whole;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
@@ -69,6 +94,12 @@ struct AttentionProblem {
 
   /// Whether a call says how many rows each sequence has.
   bool has_used_lengths() const { return lengths != Lengths::whole; }
+
+  /// Whether a call has tensors of pairs.
+  bool has_pair_tensors() const { return bias != PairTensor::none || attention_mask != PairTensor::none; }
+
+  /// Whether something is added to scores, which are in natural units then.
+  bool adds_to_scores() const { return alibi || bias != PairTensor::none; }
 
   /// Whether sums of gradients must have a fixed order.
   bool has_fixed_order() const { return deterministic || invariant; }

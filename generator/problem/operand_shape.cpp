@@ -31,6 +31,18 @@ OperandShape shape_of_slopes(const AttentionProblem& problem) {
   return {problem.batch, problem.heads_q, 1, 1, ElementType::fp32};
 }
 
+OperandShape shape_of_pairs(const AttentionProblem& problem, PairTensor tensor, ElementType element) {
+  const PairDimensions has = dimensions_of(tensor);
+  return {has.batch ? problem.batch : 1, has.heads ? problem.heads_q : 1, has.queries ? problem.seq_q : 1,
+          problem.seq_kv, element};
+}
+OperandShape shape_of_bias(const AttentionProblem& problem) {
+  return shape_of_pairs(problem, problem.bias, problem.bias_fp32 ? ElementType::fp32 : element_type(problem.dtype));
+}
+OperandShape shape_of_attention_mask(const AttentionProblem& problem) {
+  return shape_of_pairs(problem, problem.attention_mask, ElementType::boolean);
+}
+
 OperandShape shape_of_lengths(const AttentionProblem& problem) { return {problem.batch, 1, 1, 1, ElementType::int32}; }
 
 using enum Access;
@@ -52,6 +64,9 @@ constexpr OperandFacts kFacts[] = {
     {"seqused_kv", "seqused_kv", shape_of_lengths, may_read, may_read, false,
      OperandOf::used_lengths},                                                                // Operand::seqused_kv
     {"alibi_slopes", "alibi_slopes", shape_of_slopes, reads, reads, true, OperandOf::alibi},  // Operand::alibi_slopes
+    {"bias", "bias", shape_of_bias, reads, reads, true, OperandOf::bias},                     // Operand::bias
+    {"attention_mask", "attention_mask", shape_of_attention_mask, reads, reads, true,
+     OperandOf::attention_mask},  // Operand::attention_mask
 };
 static_assert(std::size(kFacts) == kOperandCount);
 
@@ -83,6 +98,10 @@ TensorStrides packed_strides(const AttentionProblem& problem, Operand operand) {
                 std::string(to_string(operand)) + " has one layout, (batch, head, row), and no strides");
   }
   const auto [batch, heads, rows, columns, element] = operand_shape(problem, operand);
+  if (is_of_pairs(operand)) {
+    const auto stride = [](std::int64_t extent, std::int64_t elements) { return extent == 1 ? 0 : elements; };
+    return {stride(batch, heads * rows * columns), stride(heads, rows * columns), stride(rows, columns)};
+  }
   switch (problem.layout) {
     case Layout::bshd:
       return {heads * rows * columns, columns, heads * columns};
@@ -91,6 +110,8 @@ TensorStrides packed_strides(const AttentionProblem& problem, Operand operand) {
   }
   return {};
 }
+
+bool has_whole_rows(Operand operand) { return !is_of_pairs(operand) && operand_shape({}, operand).columns > 1; }
 
 bool has_strides(Operand operand) { return facts_of(operand).strided; }
 

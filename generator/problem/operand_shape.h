@@ -12,11 +12,42 @@
 namespace attune {
 
 /// A tensor that a call reads or writes.
-enum class Operand { q, k, v, o, lse, d_q, d_k, d_v, d_o, d_lse, sinks, d_sinks, seqused_q, seqused_kv, alibi_slopes };
-inline constexpr Operand kOperands[] = {Operand::q,         Operand::k,          Operand::v,           Operand::o,
-                                        Operand::lse,       Operand::d_q,        Operand::d_k,         Operand::d_v,
-                                        Operand::d_o,       Operand::d_lse,      Operand::sinks,       Operand::d_sinks,
-                                        Operand::seqused_q, Operand::seqused_kv, Operand::alibi_slopes};
+enum class Operand {
+  q,
+  k,
+  v,
+  o,
+  lse,
+  d_q,
+  d_k,
+  d_v,
+  d_o,
+  d_lse,
+  sinks,
+  d_sinks,
+  seqused_q,
+  seqused_kv,
+  alibi_slopes,
+  bias,
+  attention_mask
+};
+inline constexpr Operand kOperands[] = {Operand::q,
+                                        Operand::k,
+                                        Operand::v,
+                                        Operand::o,
+                                        Operand::lse,
+                                        Operand::d_q,
+                                        Operand::d_k,
+                                        Operand::d_v,
+                                        Operand::d_o,
+                                        Operand::d_lse,
+                                        Operand::sinks,
+                                        Operand::d_sinks,
+                                        Operand::seqused_q,
+                                        Operand::seqused_kv,
+                                        Operand::alibi_slopes,
+                                        Operand::bias,
+                                        Operand::attention_mask};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
@@ -25,14 +56,12 @@ std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
 /// gradient) has one column, one with a number for each query head (sinks and their gradient) one batch entry and one
 /// row, too, one with a number for each batch entry (used lengths) one head and one row, one with a number for each of
-/// both (slopes) one row.
+/// both (slopes) one row. A tensor of pairs has one batch entry, head or row where it repeats along these.
 struct OperandShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   ElementType element = ElementType::bf16;
 
   std::int64_t all_rows() const { return batch * heads * rows; }
-  /// Whether kernels read or write its rows whole, so that it matters where they start.
-  bool has_columns() const { return columns > 1; }
   std::int64_t elements() const { return all_rows() * columns; }
   std::size_t bytes() const {
     return static_cast<std::size_t>(elements()) * static_cast<std::size_t>(size_of(element));
@@ -44,7 +73,7 @@ struct OperandShape {
 enum class Access { none, reads, may_read, writes, may_write };
 
 /// Problems that have an operand.
-enum class OperandOf { all, sinks, used_lengths, alibi };
+enum class OperandOf { all, sinks, used_lengths, alibi, bias, attention_mask };
 
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
@@ -60,6 +89,8 @@ struct OperandFacts {
     if (of == OperandOf::sinks && !problem.sink) return Access::none;
     if (of == OperandOf::used_lengths && !problem.has_used_lengths()) return Access::none;
     if (of == OperandOf::alibi && !problem.alibi) return Access::none;
+    if (of == OperandOf::bias && problem.bias == PairTensor::none) return Access::none;
+    if (of == OperandOf::attention_mask && problem.attention_mask == PairTensor::none) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }
 };
@@ -67,11 +98,18 @@ const OperandFacts& facts_of(Operand operand);
 
 OperandShape operand_shape(const AttentionProblem& problem, Operand operand);
 
+/// Whether an operand has an element for each pair of a query and a key. Kernels read these alone, not rows of them.
+constexpr bool is_of_pairs(Operand operand) { return operand == Operand::bias || operand == Operand::attention_mask; }
+/// Whether kernels read or write its rows whole, so that it matters where they start: those of Q, K, V, O and of their
+/// gradients.
+bool has_whole_rows(Operand operand);
+
 /// In elements; the columns of a row are contiguous.
 struct TensorStrides {
   std::int64_t batch = 0, head = 0, row = 0;
 };
-/// The strides of an operand that is packed in problem.layout. Throws Error(internal) for one without strides.
+/// The strides of an operand that is packed in problem.layout, a tensor of pairs as (batch, head, row), with 0 along
+/// which it repeats. Throws Error(internal) for one without strides.
 TensorStrides packed_strides(const AttentionProblem& problem, Operand operand);
 
 bool has_strides(Operand operand);

@@ -23,6 +23,8 @@ constexpr std::string_view kPassNames[] = {"forward", "backward"};
 constexpr std::string_view kDtypeNames[] = {facts_of(DataType::fp16).name, facts_of(DataType::bf16).name};
 constexpr std::string_view kMaskNames[] = {"none", "causal", "window"};
 constexpr std::string_view kLayoutNames[] = {"bshd", "bhsd"};
+constexpr std::string_view kPairTensorNames[] = {"none", "111k", "11qk", "1h1k", "1hqk",
+                                                 "b11k", "b1qk", "bh1k", "bhqk"};
 constexpr std::string_view kLengthsNames[] = {"whole", "used", "used-top-left"};
 
 // Of the text's numbers, which may be any: validate(), not a conversion, judges them.
@@ -30,6 +32,10 @@ int narrowed(Value value) { return static_cast<int>(std::clamp<Value>(value, -(1
 
 // Of a term that has another value than the standard one, in its kernel class and in its dispatch class: 1 as a float.
 constexpr Value kSomeTerm = 0x3f800000;
+
+PairTensor pair_tensor_of(Value value) {
+  return value == kSomeTerm ? PairTensor::bhqk : static_cast<PairTensor>(value);
+}
 
 template <Value kValue>
 Value always_standard(const Problem&) {
@@ -175,6 +181,44 @@ constexpr std::array kFields = {
                  .help = "scores fall with the distance from the diagonal that ends at the last key, by a slope of "
                          "each batch entry and query head",
                  .feature_weight = 0.5},
+    // A load and an addition for each score. Which dimensions there are is in strides.
+    ProblemField{.word = "bias",
+                 .key = "bias",
+                 .flag = "bias",
+                 .called = "bias",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::term,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.bias); },
+                 .set = [](Problem& p, Value value) { p.bias = pair_tensor_of(value); },
+                 .standard = always_standard<static_cast<Value>(PairTensor::none)>,
+                 .help = "added to scores: bhqk, of an element for each pair, with 1 for each of batch, heads and "
+                         "queries along which it repeats, such as 1hqk or b11k (default: none)",
+                 .names = kPairTensorNames,
+                 .feature_weight = 1},
+    ProblemField{.word = "bias-fp32",
+                 .key = "bias_fp32",
+                 .flag = "bias-fp32",
+                 .called = "type of the bias",
+                 .form = ProblemFieldForm::flag,
+                 .role = FieldRole::kernel,
+                 .get = [](const Problem& p) { return Value{p.bias_fp32}; },
+                 .set = [](Problem& p, Value value) { p.bias_fp32 = value != 0; },
+                 .standard = always_standard<0>,
+                 .help = "the bias is fp32 (default: as --dtype)",
+                 .feature_weight = 0.25},
+    ProblemField{.word = "attention-mask",
+                 .key = "attention_mask",
+                 .flag = "attention-mask",
+                 .called = "attention mask",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::term,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.attention_mask); },
+                 .set = [](Problem& p, Value value) { p.attention_mask = pair_tensor_of(value); },
+                 .standard = always_standard<static_cast<Value>(PairTensor::none)>,
+                 .help = "a tensor of booleans, true where a query attends to a key: bhqk, with 1 for each of batch, "
+                         "heads and queries along which it repeats (default: none)",
+                 .names = kPairTensorNames,
+                 .feature_weight = 1},
     // Ends of rows differ, and the main loops do not.
     ProblemField{.word = "sink",
                  .key = "sink",
@@ -296,6 +340,10 @@ float real_value(std::int64_t bits) { return std::bit_cast<float>(static_cast<st
 // -0 equals 0.
 std::int64_t real_bits(float value) { return std::bit_cast<std::uint32_t>(value == 0 ? 0.0f : value); }
 
+std::string ProblemField::word_of(std::string_view name) const {
+  return word.empty() ? std::string(name) : fmt::format("{}={}", word, name);
+}
+
 std::string ProblemField::text(const AttentionProblem& problem) const {
   switch (form) {
     case ProblemFieldForm::number:
@@ -303,7 +351,7 @@ std::string ProblemField::text(const AttentionProblem& problem) const {
     case ProblemFieldForm::real:
       return fmt::format("{}{}", word, shortest_text(real_value(get(problem))));
     case ProblemFieldForm::name:
-      return std::string(names[static_cast<std::size_t>(get(problem))]);
+      return word_of(names[static_cast<std::size_t>(get(problem))]);
     case ProblemFieldForm::flag:
       return std::string(word);
     case ProblemFieldForm::mask:

@@ -15,7 +15,7 @@ namespace attune {
 enum class ProblemFieldForm {
   number,  ///< the word and digits: "hq16"
   real,    ///< the word and a number: "scale0.1"
-  name,    ///< one of its names alone: "bf16"
+  name,    ///< one of its names alone: "bf16"; of a field with a word behind it: "bias=bhqk"
   flag,    ///< the word alone, for true: "deterministic"
   mask,    ///< words of its own, which name the offsets, too: "causal@5"
 };
@@ -34,7 +34,7 @@ enum class FieldRole {
 /// columns and its distance between problems, the flags of the command, the fields of lists of shapes and `attune show
 /// fields` are derived from it.
 struct ProblemField {
-  std::string_view word;    ///< of its form; empty of names and masks
+  std::string_view word;    ///< of its form; empty of names that stand alone, and of masks
   std::string_view key;     ///< the member's name, that of the column in the database and of the field in JSON
   std::string_view flag;    ///< of the command, without its dashes, and of lists of shapes; empty: it has none
   std::string_view called;  ///< in a sentence: "query heads"
@@ -58,6 +58,8 @@ struct ProblemField {
   /// The words as a problem's text has them: "hq16", "scale0.1", "bf16", "deterministic", "causal@5". Empty of a mask
   /// that hides nothing.
   std::string text(const AttentionProblem& problem) const;
+  /// Of a name: the same, whichever problem has it.
+  std::string word_of(std::string_view name) const;
 };
 
 std::string_view to_string(ProblemFieldForm form);  ///< "number"

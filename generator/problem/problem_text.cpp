@@ -48,7 +48,7 @@ std::string known_words() {
         words.push_back(fmt::format("{}X", field.word));
         break;
       case ProblemFieldForm::name:
-        words.insert(words.end(), field.names.begin(), field.names.end());
+        for (const std::string_view name : field.names) words.push_back(field.word_of(name));
         break;
       case ProblemFieldForm::flag:
         words.emplace_back(field.word);
@@ -84,7 +84,8 @@ std::optional<std::int64_t> value_of(const ProblemField& field, std::string_view
       return real_bits(value);
     }
     case ProblemFieldForm::name: {
-      const auto found = std::find(field.names.begin(), field.names.end(), word);
+      const auto found = std::find_if(field.names.begin(), field.names.end(),
+                                      [&](std::string_view name) { return field.word_of(name) == word; });
       if (found != field.names.end()) return found - field.names.begin();
       break;
     }

@@ -4,6 +4,7 @@
 
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/operand_shape.h"
 
 namespace attune {
 
@@ -36,27 +37,86 @@ void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings)
   bindings->conditions["masked_begin"] = hides_first_keys(problem.mask);
 }
 
+namespace {
+
+constexpr const char* kLog2E = "1.44269504088896340736f";
+
+std::string argument_of_scale(const AttentionProblem& problem) {
+  return problem.softcap != 0 ? "args.softcap" : "args.softmax_scale";
+}
+
+// What attention/alibi and attention/pair_tensors name.
+void bind_coordinates(const AttentionProblem& problem, TemplateBindings* bindings) {
+  const bool powers_of_two = problem.pass == Pass::backward;
+  bindings->conditions["alibi"] = problem.alibi;
+  bindings->conditions["powers_of_two"] = powers_of_two;
+  bindings->set("alibi_unit", powers_of_two ? std::string(kLog2E) + " * " : "");
+  bindings->conditions["pair_tensors"] = problem.has_pair_tensors();
+  bindings->conditions["bias"] = problem.bias != PairTensor::none;
+  bindings->conditions["attention_mask"] = problem.attention_mask != PairTensor::none;
+  bindings->conditions["pair_gain"] = problem.pass == Pass::backward;
+  const ElementFacts& element = facts_of(operand_shape(problem, Operand::bias).element);
+  bindings->set("bias_bytes", element.bytes);
+  const std::string place = "of_query + " + std::to_string(element.bytes) + " * static_cast<i64>(key)";
+  bindings->set("load_bias", element.bytes == 4
+                                 ? "ld_global_f32(reinterpret_cast<const float*>(" + place + "))"
+                                 : "cvt_f32_low_" + std::string(element.ptx) + "(ld_global_b16(" + place + "))");
+}
+
+}  // namespace
+
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
-  constexpr const char* kPowersOfTwo = "0.693147180559945309f";
-  bindings->set("score_unit", problem.alibi          ? kPowersOfTwo
-                              : problem.softcap != 0 ? "args.softcap"
-                                                     : "args.softmax_scale");
-  bindings->set("exponent_scale", problem.alibi ? "1.0f" : "args.softmax_scale_log2");
+  const bool natural = problem.adds_to_scores();
+  bindings->set("score_unit", natural ? "1.0f" : argument_of_scale(problem));
+  bindings->set("exponent_scale", natural ? kLog2E : "args.softmax_scale_log2");
 }
 
 void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
-  const bool powers_of_two = problem.alibi && problem.pass == Pass::forward;
-  bindings->set("unit", powers_of_two ? "ln 2" : problem.softcap != 0 ? "softcap" : "scale");
+  const bool natural = problem.adds_to_scores() && problem.pass == Pass::forward;
+  bindings->set("unit", natural ? "1" : problem.softcap != 0 ? "softcap" : "scale");
 }
 
 void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_unit(problem, bindings);
   bindings->conditions["capped"] = problem.softcap != 0;
-  bindings->conditions["alibi"] = problem.alibi;
+}
+
+void bind_score_terms(const AttentionProblem& problem, TemplateBindings* bindings) {
+  const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
+  bind_score_words(problem, bindings);
+  bind_coordinates(problem, bindings);
+  bindings->conditions["added"] = problem.adds_to_scores();
+  bindings->conditions["score_terms"] = problem.adds_to_scores() || masked;
+  bindings->set("scaled", problem.softcap != 0 ? "softcap" : "scale");
+  bindings->set("added_words",
+                std::string(problem.alibi ? " - slope·|key - diagonal|" : "") + (biased ? " + bias" : ""));
+  bindings->set("added_note", problem.alibi ? "; the diagonal of the last query ends at the last key" : "");
+  bindings->set("may_hide", problem.has_pair_tensors() ? "true" : "kMasked");
+  bindings->set("args_of_terms", problem.adds_to_scores() ? "args" : "/*args*/");
+  bindings->set("score_scale", argument_of_scale(problem));
+  bindings->set("added_score", std::string(problem.alibi ? "alibi.of<kEdge>(distance)" : "") +
+                                   (problem.alibi && biased ? " + " : "") +
+                                   (biased ? "bias_of_key(pairs.bias, key)" : ""));
+  bindings->set("pair_rows", std::string(biased ? "bias(bias_of_query(args, sequence, head, query))" : "") +
+                                 (biased && masked ? ", " : "") +
+                                 (masked ? "mask(attention_mask_of_query(args, sequence, head, query))" : ""));
+}
+
+void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_score_words(problem, bindings);
+  bind_coordinates(problem, bindings);
+  const bool biased = problem.bias != PairTensor::none;
+  bindings->conditions["exponent_terms"] = problem.alibi || problem.has_pair_tensors();
+  std::string words = problem.alibi ? "-slope·|key - diagonal|" : "";
+  if (biased) words += words.empty() ? "bias" : " + bias";
+  bindings->set("gained_words", words.empty() ? "0" : words);
+  bindings->set("added_note",
+                std::string(problem.alibi ? "; the diagonal of the last query ends at the last key" : "") +
+                    (problem.attention_mask != PairTensor::none ? "; 0 where the attention mask is false" : ""));
 }
 
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bind_score_words(problem, bindings);
+  bind_exponent_terms(problem, bindings);
   bindings->conditions["score_slope"] = problem.softcap != 0;
 }
 

@@ -31,10 +31,17 @@ void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings
 /// What softmax takes the exponentials of a changed score times, in words: the scale or the softcap.
 void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// bind_unit(), and whether a kernel changes its scores by a softcap or by ALiBi.
+/// bind_unit(), and whether a kernel changes its scores by a softcap.
 void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// bind_score_words(), and what a kernel of gradients makes of a score's change: whether dS is P times its derivative.
+/// bind_score_words(), and what a forward kernel's attention/score_terms does: what it adds and what it hides.
+void bind_score_terms(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_score_words(), and what a kernel of gradients adds to the exponents of P.
+void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_exponent_terms(), and what a kernel of gradients makes of a score's change: whether dS is P times its
+/// derivative.
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// Whether a sink counts when rows end; not of a kernel that sees a part of their keys.

@@ -36,15 +36,7 @@ class Packer {
   void pack_field(const Pointer& pointer, std::byte* to) const { put(to, tensors_[pointer.operand].data); }
 
   void pack_field(const Stride& stride, std::byte* to) const {
-    const TensorView& view = tensors_[stride.operand];
-    switch (stride.dimension) {
-      case Dimension::batch:
-        return put(to, view.stride_batch);
-      case Dimension::head:
-        return put(to, view.stride_head);
-      case Dimension::row:
-        return put(to, row_stride_argument(operand_shape(problem_, stride.operand), strides_of(view)));
-    }
+    put(to, stride_argument(problem_, stride, strides_of(tensors_[stride.operand])));
   }
 
   void pack_field(const Workspace& workspace, std::byte* to) const { put(to, values_.bits(workspace.buffer.name)); }

@@ -22,10 +22,8 @@ TensorView packed_view(const AttentionProblem& problem, Operand operand, const v
 
 int alignment_of(const Tensors& tensors, const AttentionProblem& problem) {
   for (const Operand operand : kOperands) {
-    const OperandFacts& facts = facts_of(operand);
-    if (!facts.strided || facts.access(problem) == Access::none) continue;
-    const OperandShape shape = facts.shape(problem);
-    if (shape.has_columns() && !rows_aligned(tensors[operand], shape)) return kElementAlignment;
+    if (!has_whole_rows(operand) || facts_of(operand).access(problem) == Access::none) continue;
+    if (!rows_aligned(tensors[operand], operand_shape(problem, operand))) return kElementAlignment;
   }
   return kWholeAlignment;
 }

@@ -270,6 +270,8 @@ void CudaDevice::launch(const CompiledKernel& compiled, std::uint32_t grid_x, co
 
 CUtensorMapDataType data_type_of(ElementType element) {
   switch (element) {
+    case ElementType::boolean:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case ElementType::int32:
       return CU_TENSOR_MAP_DATA_TYPE_INT32;
     case ElementType::fp16:

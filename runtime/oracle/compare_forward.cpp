@@ -90,7 +90,11 @@ std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView
          row % problem.seq_q * tensor.stride_row + index % problem.head_dim;
 }
 
-ComparedOutput compared_o(const AttentionProblem& problem) { return {"o", Operand::o, forward_bounds(problem), 0}; }
+ComparedOutput compared_o(const AttentionProblem& problem) {
+  const OutputBounds bounds = forward_bounds(problem);
+  const double step = bounds.smallest_step / bounds.relative;
+  return {"o", Operand::o, bounds, static_cast<double>(operand_shape(problem, Operand::o).elements()) * step * step};
+}
 
 OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& output, ErrorSummary summary,
                        const std::function<ComparedElement(std::int64_t index)>& element) {

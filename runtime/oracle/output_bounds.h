@@ -70,13 +70,14 @@ inline OutputBounds backward_bounds(const AttentionProblem& problem) {
 }
 
 /// Of the error of an LSE. With a softcap that of its tanh counts, of scores as large as the sum of their exponentials
-/// leaves room for.
+/// leaves room for. With ALiBi scores of a tile's rows are counted from one diagonal, as many keys from a row's own as
+/// the tile has rows: 256 here, of slopes up to 1.
 inline double lse_bound(const AttentionProblem& problem, double reference) {
-  constexpr double kAbsolute = 1e-5, kRelative = 1e-6;
+  constexpr double kAbsolute = 1e-5, kRelative = 1e-6, kOfSharedRows = 0x1p-23 * 256;
   if (!std::isfinite(reference)) return kAbsolute;
   const double size = std::abs(reference);
   const double largest_score = std::min<double>(problem.softcap, size + std::log(static_cast<double>(problem.seq_kv)));
-  return kAbsolute + kRelative * size + kTanhError * largest_score;
+  return kAbsolute + kRelative * size + kTanhError * largest_score + (problem.alibi ? kOfSharedRows : 0);
 }
 
 }  // namespace attune

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "generator/rounding.h"
 #include "runtime/oracle/mix_bits.h"
@@ -88,6 +89,29 @@ std::vector<float> random_slopes(const AttentionProblem& problem, std::uint64_t 
   return slopes;
 }
 
+// Normal numbers, and -inf for one element in eight, so that masks and rows that see nothing come with it.
+template <typename Element>
+std::vector<Element> random_bias(const AttentionProblem& problem, Element (*element)(DataType, double),
+                                 std::uint64_t seed) {
+  std::vector<Element> bias(static_cast<std::size_t>(operand_shape(problem, Operand::bias).elements()));
+  parallel_for(ceil_div(bias.size(), kChunk), [&](std::size_t chunk) {
+    for (std::size_t i = chunk * kChunk; i < std::min(bias.size(), (chunk + 1) * kChunk); ++i) {
+      const std::uint64_t bits = random_bits(seed, i);
+      bias[i] = element(problem.dtype,
+                        (bits & 7) == 0 ? -std::numeric_limits<double>::infinity() : normal_quantile(uniform(bits)));
+    }
+  });
+  return bias;
+}
+float fp32_of(DataType, double value) { return static_cast<float>(value); }
+
+// True for three elements in four.
+std::vector<std::uint8_t> random_mask(const AttentionProblem& problem, std::uint64_t seed) {
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(operand_shape(problem, Operand::attention_mask).elements()));
+  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = (random_bits(seed, i) & 3) != 0;
+  return mask;
+}
+
 // Of all the rows that each sequence can have; `stream` tells those of queries and of keys apart.
 std::vector<std::int32_t> random_lengths(const AttentionProblem& problem, std::int64_t all, std::uint64_t seed,
                                          std::uint64_t stream) {
@@ -117,6 +141,16 @@ TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
   if (problem.sink) terms.set(Operand::sinks, random_sinks(problem, seed + static_cast<std::uint64_t>(Operand::sinks)));
   if (problem.alibi)
     terms.set(Operand::alibi_slopes, random_slopes(problem, seed + static_cast<std::uint64_t>(Operand::alibi_slopes)));
+  if (problem.bias != PairTensor::none) {
+    const std::uint64_t of_bias = seed + static_cast<std::uint64_t>(Operand::bias);
+    if (problem.bias_fp32)
+      terms.set(Operand::bias, random_bias<float>(problem, fp32_of, of_bias));
+    else
+      terms.set(Operand::bias, random_bias<std::uint16_t>(problem, from_double, of_bias));
+  }
+  if (problem.attention_mask != PairTensor::none)
+    terms.set(Operand::attention_mask,
+              random_mask(problem, seed + static_cast<std::uint64_t>(Operand::attention_mask)));
   if (problem.has_used_lengths()) {
     terms.set(Operand::seqused_q, random_lengths(problem, problem.seq_q, seed, 0));
     terms.set(Operand::seqused_kv, random_lengths(problem, problem.seq_kv, seed, 1));

@@ -7,6 +7,7 @@
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+#include "runtime/oracle/added_scores.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
@@ -19,19 +20,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRowsPerTask = 16;
 
-// What the keys of a query share.
-struct QueryTerms {
-  double sink;   // -inf for none
-  double slope;  // of ALiBi; 0 for none
-};
-
-// One query of a sequence. `k` is (D, Skv), `v` is (Skv, D), both of the query's head; p is scratch for Skv values.
-// Writes o and weight (D each).
-double attend(const AttentionProblem& problem, const MaskGeometry& sequence, std::int64_t query, const double* q,
-              const float* k, const float* v, const QueryTerms& terms, std::vector<double>& p, double* o,
-              double* weight) {
-  const RowRange keys = attended_keys(sequence, query);
-  const double sink = terms.sink;
+// One query of a sequence. `added`: what the score of a key gains; `sink`: -inf for none. `k` is (D, Skv), `v` is (Skv,
+// D), both of the query's head; p is scratch for Skv values. Writes o and weight (D each).
+template <typename Added>
+double attend(const AttentionProblem& problem, const RowRange& keys, const double* q, const float* k, const float* v,
+              const Added& added, double sink, std::vector<double>& p, double* o, double* weight) {
   const std::int64_t columns = problem.head_dim;
   std::fill_n(o, columns, 0.0);
   std::fill_n(weight, columns, 0.0);
@@ -46,9 +39,10 @@ double attend(const AttentionProblem& problem, const MaskGeometry& sequence, std
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     p[j] *= scale;
     if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
-    if (terms.slope != 0) p[j] -= terms.slope * alibi_distance(sequence, query, j);
+    p[j] += added(j);
     maximum = std::max(maximum, p[j]);
   }
+  if (maximum == -kInfinity) return sink;  // all keys are hidden
   const double least_p = std::ldexp(1.0, oracle_least_exponent(problem));
   double sum = std::exp(sink - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
@@ -89,7 +83,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   const std::int64_t tasks_per_head = ceil_div(problem.seq_q, kRowsPerTask);
   const std::vector<MaskGeometry> sequences = sequences_of(problem, terms);
   const std::span<const float> sinks = terms.of<float>(Operand::sinks);
-  const std::vector<double> slopes = alibi_slopes(problem, terms);
+  const AddedScores added(problem, terms);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
@@ -104,9 +98,10 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       std::transform(from, from + columns, query.begin(),
                      [&](std::uint16_t bits) { return to_double(problem.dtype, bits); });
       const std::int64_t at = batch_head * problem.seq_q + row;
-      reference.lse[at] = attend(problem, sequences[batch], row, query.data(), keys.data() + head_kv,
-                                 values.data() + head_kv, {problem.sink ? sinks[head] : -kInfinity, slopes[batch_head]},
-                                 p, reference.o.data() + at * columns, reference.weight.data() + at * columns);
+      reference.lse[at] = attend(
+          problem, attended_keys(sequences[batch], row), query.data(), keys.data() + head_kv, values.data() + head_kv,
+          [&](std::int64_t key) { return added.of(batch_head, row, key); }, problem.sink ? sinks[head] : -kInfinity, p,
+          reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
   return reference;

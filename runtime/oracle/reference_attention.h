@@ -53,8 +53,10 @@ struct ForwardErrors {
 
 /// The bounds of a correct forward (u is the unit roundoff of the dtype, 2^-8 for bf16 and 2^-11 for fp16; h is half of
 /// its smallest subnormal number):
-///   ||o - ref|| / ||ref|| <= 3e-3 (bf16), 4e-4 (fp16);   |o - ref| <= 2u weight + u |ref| + h elementwise;
-///   |lse - ref| <= 1e-5 + 1e-6 |ref|, and -inf exactly where the reference has it. NaN is never within.
+///   ||o - ref||^2 <= r^2 ||ref||^2 + n h^2, r = 3e-3 (bf16), 4e-4 (fp16), of n elements: those that are tiny, beside a
+///   sink, are rounded by steps;   |o - ref| <= 2u weight + u |ref| + h elementwise;
+///   |lse - ref| <= 1e-5 + 1e-6 |ref|, and -inf exactly where the reference has it; with ALiBi 2^-15 more. NaN is never
+///   within.
 /// The first is of an average: rounding costs 0.41 u of the norm for O and, spread evenly over the keys and the places
 /// in a binade, no more for P. Where one key outweighs the others, all of its row has the error of that key's P, at
 /// most u, and fewer than 256 rows average too little: then 1.1 u, which is u and 0.41 u added in squares. `o` is

@@ -9,6 +9,7 @@
 #include "generator/error.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
+#include "runtime/oracle/added_scores.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/parallel_for.h"
@@ -21,6 +22,8 @@ namespace attune {
 namespace {
 
 constexpr std::int64_t kRowsPerTask = 16;
+// Of rows whose keys are all hidden, and of those of which the bias leaves nothing of a score: they have no gradient.
+constexpr double kVanishingLse = -0x1p100;
 
 // a[i] += x b[i]
 void add_scaled(double* a, double x, const double* b, std::int64_t count) {
@@ -53,7 +56,7 @@ class Backward {
         step_(gradient_bounds_of(problem.dtype).smallest_step),
         forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.terms)),
         terms_(inputs.terms),
-        slopes_(alibi_slopes(problem, terms_)),
+        added_(problem, terms_),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
         v_(unpack<double>(problem, inputs.v, Operand::v, false)),
@@ -92,9 +95,10 @@ class Backward {
 
  private:
   struct Pair {
-    double p, slope;  // slope: P times the derivative of the score
-    double ds;
-    double lost;  // of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap
+    double p = 0, slope = 0;  // slope: P times the derivative of the score
+    double ds = 0;
+    double lost =
+        0;  // of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap
   };
 
   const MaskGeometry& sequence_of(std::int64_t query) const {
@@ -113,9 +117,8 @@ class Backward {
       dp += d_o[d] * v[d];
     }
     const double scaled = problem_.softmax_scale * score, cap = problem_.softcap;
-    const double slope = slopes_[query / problem_.seq_q];
-    const double added =
-        slope == 0 ? 0 : -slope * alibi_distance(sequence_of(query), query % problem_.seq_q, key % problem_.seq_kv);
+    if (forward_.lse[query] <= kVanishingLse) return {};
+    const double added = added_.of(query / problem_.seq_q, query % problem_.seq_q, key % problem_.seq_kv);
     if (cap == 0) {
       const double p = std::exp(scaled + added - forward_.lse[query]), difference = dp - delta_[query];
       return {p, p, p * difference, step_ * (1 + std::abs(difference))};
@@ -215,7 +218,7 @@ class Backward {
   const double unit_, step_;
   const ReferenceForward forward_;
   const TermValues terms_;
-  const std::vector<double> slopes_;           // of ALiBi, by head of all batch entries; 0 without
+  const AddedScores added_;
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
   // Of each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;

@@ -1,7 +1,6 @@
 #include "runtime/oracle/sequences.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 namespace attune {
@@ -21,16 +20,6 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
         sequence_geometry(problem, length_of(queries, batch, problem.seq_q), length_of(keys, batch, problem.seq_kv)));
   }
   return sequences;
-}
-
-double alibi_distance(const MaskGeometry& sequence, std::int64_t query, std::int64_t key) {
-  return std::abs(static_cast<double>(query + sequence.seq_kv - sequence.seq_q - key));
-}
-
-std::vector<double> alibi_slopes(const AttentionProblem& problem, const TermValues& terms) {
-  const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
-  if (slopes.empty()) return std::vector<double>(static_cast<std::size_t>(problem.batch * problem.heads_q));
-  return {slopes.begin(), slopes.end()};
 }
 
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query) {

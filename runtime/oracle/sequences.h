@@ -12,13 +12,6 @@ namespace attune {
 /// is none of 0 to all counts as the nearest of these.
 std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const TermValues& terms);
 
-/// What the score of a query and a key of a sequence loses by ALiBi, over the head's slope: how far the key lies from
-/// the diagonal that ends at the last one.
-double alibi_distance(const MaskGeometry& sequence, std::int64_t query, std::int64_t key);
-
-/// The slopes of the query heads of all batch entries; 0 without ALiBi.
-std::vector<double> alibi_slopes(const AttentionProblem& problem, const TermValues& terms);
-
 /// The keys that a query of all that are stored attends to: none behind the sequence's last query.
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query);
 RowRange attending_queries(const MaskGeometry& sequence, std::int64_t key);  ///< the other way about

@@ -1,8 +1,9 @@
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
+//% if powers_of_two
+// In powers of two.
+//% end
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return ${alibi_unit}ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {

@@ -195,7 +195,7 @@ inline float tanh_scale_of(const Launch&, const Call& call) { return call.softma
 inline std::int64_t key_parts_of(const Launch& launch, const Call& call) { return parts_of(launch.split, call); }
 
 // A tile's rows beyond the only row of a tensor have addresses too, which are aligned only if no stride of its own moves them.
-inline std::int64_t row_stride(std::int64_t stride, std::int64_t rows) { return rows > 1 ? stride : 0; }
+inline std::int64_t stride_argument(std::int64_t stride, std::int64_t extent) { return extent > 1 ? stride : 0; }
 
 // The stride of a dimension of extent 1 says nothing and may be odd.
 inline std::int64_t map_stride_bytes(std::int64_t stride, std::int64_t extent, std::int64_t element_bytes) {

@@ -17,6 +17,9 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 constexpr i32 kHeadDimV = ${head_dim_v}, kElementBytes = ${element_bytes}, kRows = ${rows_per_tile}, kThreads = ${threads}, kRowLanes = ${row_lanes};
 constexpr i32 kChunks = kHeadDimV / 8, kRowsAtOnce = kThreads / kRowLanes;
 constexpr float kLog2E = 1.44269504088896340736f, kLargestFloat = 0x1.fffffep127f;
+//% if vanishing_rows
+constexpr float kVanishingLse = -0x1p100f;
+//% end
 static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 //% include mma_sync/read_chunk_${row_access}
@@ -62,7 +65,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     if (chunk != 0) continue;
     const i64 row = packed_query_row(args, sequence, head, query);
     const float lse = exists ? ld_global_f32(args.lse + row) : negative_infinity();
+//% if vanishing_rows
+    // From here on down a bias has left nothing of the scores: see AttentionProblem.
+    const bool sees = lse > kVanishingLse;
+//% else
     const bool sees = lse != negative_infinity();
+//% end
     // Finite below, lest a hidden score, which is -inf, met its negative.
     const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;

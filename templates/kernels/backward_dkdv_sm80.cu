@@ -11,8 +11,8 @@
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
 //% end
-//% if alibi
-// ALiBi: Pᵀ = exp2(c Sᵀ - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+//% if exponent_terms
+// Pᵀ = exp2(c Sᵀ + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
 //% if short_sequences
@@ -140,26 +140,14 @@ constexpr bool kMasksRagged = true;  // they have rows of dK and dV, which are 0
 constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
 //% end
 
-//% if alibi
-//% include attention/alibi
-
-// What the scores of a thread's keys and queries lose by ALiBi. first_query and first_key are the warp's first ones in the sequence.
-struct AlibiLoss {
-  float slope, first;  // first: the distance of this thread's first key from the diagonal of its first query
-
-  __device__ __forceinline__ AlibiLoss(const Arguments& args, const Sequence& sequence, float slope, i32 first_query, i32 first_key)
-      : slope(slope),
-        first(static_cast<float>(first_key + static_cast<i32>(lane_index() / 4) - alibi_diagonal(args, sequence, first_query + static_cast<i32>(lane_index() % 4 * 2)))) {}
-  // Of the key and the query that lie so far behind these.
-  __device__ __forceinline__ float of(i32 key, i32 query) const { return slope * abs_f32(first + static_cast<float>(key - query)); }
-};
-
+//% if exponent_terms
+//% include attention/exponent_terms
 //% end
 // query, in what follows, is the warp's first one in the block.
 //% if score_slope
 // Turns Sᵀ in `p` into Pᵀ, and dPᵀ in `ds` into dSᵀ: at once, since both come from the changed score.
 __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                                               i32 query, u32 shared, i32 stage${loss_parameter}) {
+                                                               i32 query, u32 shared, i32 stage${terms_parameter}) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -168,14 +156,14 @@ __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p
     for (i32 i = 0; i < 4 * kRowTiles; ++i) {
       float &probability = p[i / 4][n][i % 4], &gradient = ds[i / 4][n][i % 4];
       const float changed = probability;
-      probability = two[i % 2].probability(changed, args.softmax_scale_log2${and_loss});
+      probability = two[i % 2].probability(changed, args.softmax_scale_log2${and_gain});
       gradient = score.slope(probability, changed) * (gradient - two[i % 2].delta);
     }
   }
 }
 //% else
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage${loss_parameter}) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage${terms_parameter}) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -183,7 +171,7 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 #pragma unroll
     for (i32 i = 0; i < 4 * kRowTiles; ++i) {
       float& probability = p[i / 4][n][i % 4];
-      probability = two[i % 2].probability(probability, args.softmax_scale_log2${and_loss});
+      probability = two[i % 2].probability(probability, args.softmax_scale_log2${and_gain});
     }
   }
 }
@@ -228,25 +216,25 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 //% end
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared${slope_parameter}) {
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared${head_parameters}) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   score.modify(acc_p);
-//% if alibi
-  const AlibiLoss loss(args, tile.sequence, slope, block * kBlockQ + part.query, tile.first_key + part.row);
+//% if exponent_terms
+  const ExponentTerms terms(args, tile.sequence, head, ${slope_of_terms}block * kBlockQ + part.query + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + part.row + static_cast<i32>(lane_index() / 4));
 //% end
 //% if score_slope
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage${and_alibi_loss});
+  exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage${and_terms});
   if (masked) {
     mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
     mask_probabilities(acc_ds, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   }
 //% else
-  exponentiate(acc_p, args, part.query, shared, ring.stage${and_alibi_loss});
+  exponentiate(acc_p, args, part.query, shared, ring.stage${and_terms});
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
@@ -304,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% else
       const bool masked = block < blocks.unmasked_begin;
 //% end
-      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared${and_alibi_slope});
+      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared${and_head});
     }
     dq.finish();
   }

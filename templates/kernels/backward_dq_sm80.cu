@@ -9,8 +9,8 @@
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), dS = P ∘ (1 - S²) ∘ (dP - delta).
 //
 //% end
-//% if alibi
-// ALiBi: P = exp2(c S - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+//% if exponent_terms
+// P = exp2(c S + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
 //% if short_sequences
@@ -63,8 +63,8 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
-//% if alibi
-//% include attention/alibi
+//% if exponent_terms
+//% include attention/exponent_terms
 //% end
 //% include attention/score_${score}
 
@@ -89,22 +89,19 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 // Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block${slope_parameter}) {
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block${head_parameters}) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
-//% if alibi
-    const float from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, first_row + 8 * half + static_cast<i32>(lane_index() / 4)));
+//% if exponent_terms
+    const ExponentTerms terms(args, sequence, head, ${slope_of_terms}first_row + 8 * half + static_cast<i32>(lane_index() / 4), first_key);
 //% end
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-//% if alibi
-        const float loss = slope * abs_f32(from_diagonal + static_cast<float>(8 * n + e));
-//% end
-        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2${and_loss}), changed);
+        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2${and_gain}), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -114,14 +111,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
-                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq${slope_parameter}) {
+                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq${head_parameters}) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block${and_alibi_slope});
+  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block${and_head});
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -160,10 +157,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% end
   i32 block = blocks.begin;
 //% if masked_begin
-  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_head});
 //% end
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
-  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_alibi_slope});
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_head});
+  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq${and_head});
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();

@@ -10,8 +10,8 @@
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
 //% end
-//% if alibi
-// ALiBi: Pᵀ = exp2(c Sᵀ - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+//% if exponent_terms
+// Pᵀ = exp2(c Sᵀ + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
 //% if short_sequences
@@ -100,6 +100,9 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% include attention/score_${score}
 //% if alibi
 //% include attention/alibi
+//% end
+//% if pair_tensors
+//% include attention/pair_tensors
 //% end
 //% include attention/kv_source_${kv_source}
 //% include mma_sync/sums_vector

@@ -8,9 +8,13 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
-//% if alibi
+//% if added
 //
-// ALiBi: S = log2(e)·(${scaled}·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+// S = ${scaled}·S${added_words}, before the mask${added_note}.
+//% end
+//% if attention_mask
+//
+// A query attends to the keys for which its attention mask is true, of those that it sees.
 //% end
 //% if sink
 //
@@ -90,8 +94,8 @@ using OutputFragments = float[kRowTiles][kChunks][4];
 //% include mma_sync/mma_operands
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
-//% if alibi
-//% include attention/alibi_keys
+//% if score_terms
+//% include attention/score_terms
 //% end
 //% include attention/key_blocks
 //% if split
@@ -146,21 +150,21 @@ constexpr float kHeadroom = 0;  // powers of two by which sums are smaller than 
 //% end
 //% include mma_sync/online_softmax
 
-//% if alibi
-// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows. first_row is the warp's first row.
-template <bool kEither>
-__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
+//% if score_terms
+// kEdge: as ScoreTerms has it. first_row is the warp's first row.
+template <bool kEdge>
+__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), diagonal = alibi_diagonal(args, tile.sequence, QueryTile::position_of(row));
-    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, diagonal, first_key);
+    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), query = QueryTile::position_of(row);
+    const ScoreTerms terms{${terms_of_row}};
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[i / 2][n][i % 2 * 2 + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
+        score = terms.apply<kEdge>(args, score, 8 * n + e);
       }
     }
   }
@@ -190,12 +194,12 @@ __device__ __forceinline__ void kv_step(const Arguments& args, ${step_rows}, i32
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
-//% if alibi
-  add_alibi<kMasked>(acc_s, args, tile, first_row, block);
+//% if score_terms
+  apply_terms<kMasked>(acc_s, args, tile, first_row, block);
 //% end
   ring.acquire_v();
   if (kMasked) mask_scores(acc_s, args, ${sequence_of_step}, first_row, block);
-  softmax.update<kMasked>(acc_s, acc_o);
+  softmax.update<${may_hide}>(acc_s, acc_o);
   gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
   ring.release();
 }

@@ -8,9 +8,13 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), before the mask.
 //% end
-//% if alibi
+//% if added
 //
-// ALiBi: S = log2(e)·(${scaled}·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+// S = ${scaled}·S${added_words}, before the mask${added_note}.
+//% end
+//% if attention_mask
+//
+// A query attends to the keys for which its attention mask is true, of those that it sees.
 //% end
 //% if sink
 //
@@ -104,8 +108,8 @@ using OutputFragments = float[kHeadDimV / 2];
 //% include wgmma/transpose_in_quad
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
-//% if alibi
-//% include attention/alibi_keys
+//% if score_terms
+//% include attention/score_terms
 //% end
 //% include attention/key_blocks
 //% if split

@@ -46,7 +46,7 @@ struct QueryRow {
 
 //% include oracle/attended_keys
 //% include oracle/score_${score}
-//% include oracle/added_${added}
+//% include oracle/added_score
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_${dtype}(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -88,7 +88,8 @@ struct RunningSoftmax {
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
     const double new_maximum = max_f64(maximum, reduce_threads<Maximum>(shared, score));
-    const double rescale = exp_f64(maximum - new_maximum), p = exp_f64(score - new_maximum);
+    const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;  // there was nothing but hidden keys so far
+    const double rescale = exp_f64(maximum - finite), p = exp_f64(score - finite);
     st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
     sum = sum * rescale + reduce_threads<Sum>(shared, p);
     maximum = new_maximum;

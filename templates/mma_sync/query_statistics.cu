@@ -7,10 +7,13 @@ struct QueryStatistics {
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
     return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
-//% if alibi
-  // The same, where the score is by `loss` powers of two smaller.
-  __device__ __forceinline__ float probability(float score, float scale_log2, float loss) const {
-    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -(lse_log2 + loss))));
+//% if exponent_terms
+  // The same, where the exponent gains so much beside.
+  __device__ __forceinline__ float probability(float score, float scale_log2, float gain) const {
+//% if pair_tensors
+    if (lse_log2 == -negative_infinity()) return 0;  // whatever the tensors hold for such a query
+//% end
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, gain - lse_log2)));
   }
 //% end
 };

@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
 //% include oracle/attended_keys
 //% include oracle/score_${score}
 //% include oracle/score_slope_${score}
-//% include oracle/added_${added}
+//% include oracle/added_score
 
 // Of a query, all heads' rows counted: what its keys share. Errors are over the unit roundoff, the likely one squared.
 struct RowStatistics {
@@ -65,6 +65,7 @@ struct Pair {
       k_squares = fma_rn_f64(k, k, k_squares);
       d_o_squares = fma_rn_f64(d_o, d_o, d_o_squares);
     }
+    if (row.lse <= -0x1p100) return;  // all keys are hidden, or the bias leaves nothing of a score: there is no gradient
     p = exp_f64(scaled_score(args, score) + added - row.lse);
     const double derivative = score_slope(args, score);
     slope = p * derivative;

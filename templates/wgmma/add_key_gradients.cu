@@ -17,6 +17,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.wait_v();
 //% end
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
+//% if pair_tensors
+      keys.head = TileHeads::of_queries(args, tile.head, head);
+//% end
 //% if alibi
       keys.slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
 //% end

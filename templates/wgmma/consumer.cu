@@ -2,8 +2,8 @@
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
 //% end
-//% if alibi
-constexpr i32 kSlopes = ${slopes};  // of a thread's two rows: one where they have one head
+//% if score_terms
+constexpr i32 kRowHeads = ${row_heads};  // heads of a thread's two rows: one where they have one
 
 //% end
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
@@ -17,8 +17,11 @@ struct RowsOfWarpgroup {
 //% else
   static constexpr i32 unused_first_blocks = 0;
 //% end
+//% if pair_tensors
+  i32 heads[kRowHeads];  // of this thread's rows
+//% end
 //% if alibi
-  float slopes[kSlopes];  // of this thread's rows
+  float slopes[kRowHeads];
 //% if alibi_shared
   i32 origin;             // AlibiKeys counts from the diagonal of the tile's first row
 //% end
@@ -57,9 +60,13 @@ struct RowsOfWarpgroup {
 //% else
     unused_blocks = tile.blocks.end - blocks.end;
 //% end
+//% if pair_tensors
+#pragma unroll
+    for (i32 half = 0; half < kRowHeads; ++half) heads[half] = tile.head_of(first_row + 8 * half);
+//% end
 //% if alibi
 #pragma unroll
-    for (i32 half = 0; half < kSlopes; ++half) slopes[half] = alibi_slope(args, sequence, tile.head_of(first_row + 8 * half));
+    for (i32 half = 0; half < kRowHeads; ++half) slopes[half] = alibi_slope(args, sequence, tile.head_of(first_row + 8 * half));
 //% if alibi_shared
     origin = alibi_diagonal(args, sequence, QueryTile::position_of(tile.first_row));
 //% end
@@ -88,21 +95,21 @@ struct RowsOfWarpgroup {
 //% end
 };
 
-//% if alibi
-// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows.
-template <bool kEither>
-__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+//% if score_terms
+// kEdge: as ScoreTerms has it.
+template <bool kEdge>
+__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
-    const AlibiKeys keys(rows.slopes[half % kSlopes], ${alibi_side}, diagonal${alibi_origin}, first_key);
+    const i32 query = QueryTile::position_of(rows.first_row + 8 * half);
+    const ScoreTerms terms{${terms_of_row}};
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[4 * n + 2 * half + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
+        score = terms.apply<kEdge>(args, score, 8 * n + e);
       }
     }
   }
@@ -116,12 +123,12 @@ __device__ __forceinline__ void leave_blocks_beyond(const Arguments& args, const
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
-    by[half] = 2 * rows.slopes[half % kSlopes] * static_cast<float>(diagonal - rows.origin);
+    by[half] = 2 * rows.slopes[half % kRowHeads] * static_cast<float>(diagonal - rows.origin);
   }
   softmax.move(by);
 }
 //% end
-// What a row's scores had too much, in powers of two: slope·(diagonal - origin).
+// What a row's scores had too much: slope·(diagonal - origin).
 __device__ __forceinline__ float alibi_of_diagonal(const Arguments& args, const QueryTile& tile, i32 row) {
   return alibi_slope(args, tile.sequence, tile.head_of(row)) * static_cast<float>(QueryTile::position_of(row) - QueryTile::position_of(tile.first_row));
 }

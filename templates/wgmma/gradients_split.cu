@@ -82,6 +82,9 @@ struct ValueGradients {
   SoftmaxWarpgroup warpgroup;
   ProbabilityPipe pipe;
   ScoreFunction score;
+//% if pair_tensors
+  i32 head;          // of the queries
+//% end
 //% if alibi
   float slope;       // of the query head
   i32 diagonal_key;  // as LiveBlocks has it
@@ -100,10 +103,15 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
+//% if exponent_terms
+  __device__ __forceinline__ void begin_head(const LiveBlocks& ${live}, i32 walked) {
+//% if pair_tensors
+    head = TileHeads::of_queries(args, tile.head, walked);
+//% end
 //% if alibi
-  __device__ __forceinline__ void begin_head(const LiveBlocks& live, i32 head) {
-    slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
+    slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, walked));
     diagonal_key = live.diagonal_key;
+//% end
   }
 //% end
   // K: for the tile's S.
@@ -125,6 +133,9 @@ struct ValueGradients {
 //% else
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
 //% end
+//% if pair_tensors
+    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
+//% else
 //% if alibi
 //% if alibi_mended
     exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), AlibiOfRows(slope, place));
@@ -140,6 +151,7 @@ struct ValueGradients {
 //% end
 //% else
     exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()));
+//% end
 //% end
   }
 //% if p_in_ds
@@ -186,8 +198,8 @@ struct KeyGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
-//% if alibi
-  __device__ __forceinline__ void begin_head(const LiveBlocks&, i32 /*head*/) {}
+//% if exponent_terms
+  __device__ __forceinline__ void begin_head(const LiveBlocks&, i32 /*walked*/) {}
 //% end
   // V: for the tile's dP.
   __device__ __forceinline__ void wait_operand() const { warpgroup.wait_v(); }
@@ -253,7 +265,7 @@ template <class Gradients>
 __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
   const LiveBlocks live(args, tile, walk, tile.first_key + gradients.warpgroup.first_key);
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
-//% if alibi
+//% if exponent_terms
     gradients.begin_head(live, head);
 //% end
     i32 block = walk.blocks.begin;

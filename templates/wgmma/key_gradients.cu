@@ -4,6 +4,9 @@ struct KeyGradients {
   const KeyTile& tile;
   SoftmaxWarpgroup warpgroup;
   ScoreFunction score;
+//% if pair_tensors
+  i32 head;          // of the queries
+//% end
 //% if alibi
   float slope;       // of the query head
   i32 diagonal_key;  // as LiveBlocks has it
@@ -54,6 +57,9 @@ struct KeyGradients {
 //% if score_slope
     warpgroup.wait_ds();
 //% end
+//% if pair_tensors
+    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
+//% else
 //% if alibi
 //% if alibi_mended
     exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, AlibiOfRows(slope, place));
@@ -69,6 +75,7 @@ struct KeyGradients {
 //% end
 //% else
     exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns});
+//% end
 //% end
 //% if score_slope
     bar_warp_sync();

@@ -41,9 +41,9 @@ struct AlibiOfPairs {
 
   __device__ __forceinline__ AlibiOfPairs(float slope, const AlibiPlace& place) : slope(slope), keys{static_cast<float>(place.distance), static_cast<float>(place.distance + 8)} {}
   // Of element i of those that a lane has of sixteen queries, from `query` on.
+  __device__ __forceinline__ float gain(i32 query, i32 i) const { return -slope * abs_f32(keys[i / 2 % 2] - static_cast<float>(query + i / 4 * 8 + i % 2)); }
   __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 query, i32 i) const {
-    const float column = static_cast<float>(query + i / 4 * 8 + i % 2);
-    return fma_rn_f32(score, scale_log2, -slope * abs_f32(keys[i / 2 % 2] - column)) - lse;
+    return fma_rn_f32(score, scale_log2, gain(query, i)) - lse;
   }
 };
 //% end
@@ -84,13 +84,31 @@ __device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slop
 //% end
 
 //% end
+//% if pair_tensors
+// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs${and_alibi_words}.
+struct TermsOfPairs {
+  const Arguments& args;
+  const Sequence& sequence;
+  i32 head, query, key;  // of the thread's first element
+//% if alibi
+  AlibiOfPairs alibi;
+//% end
+
+  __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 from, i32 i) const {
+    const float gain = pair_gain(args, sequence, head, query + from + i / 4 * 8 + i % 2, key + i / 2 % 2 * 8);
+    // What the tensors hold may be anything where the mask hides the pair, and where the query sees nothing or does not exist.
+    const bool counts = score != negative_infinity() && lse != -negative_infinity();
+    return !counts ? negative_infinity() : fma_rn_f32(score, scale_log2, gain${and_alibi_gain}) - lse;
+  }
+};
+//% end
 //% if score_slope
 // Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
 // only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-//% if alibi
-template <class Alibi>
+//% if exponent_terms
+template <class Terms>
 //% end
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse${alibi_parameter}) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse${terms_parameter}) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
@@ -104,8 +122,8 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
       for (i32 e = 0; e < 2; ++e) {
         float& p = s[8 * k + 2 * i + e];
         const float changed = p;
-//% if alibi
-        p = ex2_approx_ftz_f32(-abs_f32(alibi.exponent(changed, scale_log2, column_of(columns, 2 * i + e), 16 * k, 2 * i + e)));
+//% if exponent_terms
+        p = ex2_approx_ftz_f32(-abs_f32(terms.exponent(changed, scale_log2, column_of(columns, 2 * i + e), 16 * k, 2 * i + e)));
 //% else
         p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(changed, scale_log2, -column_of(columns, 2 * i + e))));
 //% end
@@ -124,16 +142,16 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 }
 //% else
 // Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-//% if alibi
-template <class Alibi>
+//% if exponent_terms
+template <class Terms>
 //% end
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse${alibi_parameter}) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, ${lse_type} lse${terms_parameter}) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
 #pragma unroll
-//% if alibi
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(alibi.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
+//% if exponent_terms
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(terms.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
 //% else
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(s[8 * k + i], scale_log2, -column_of(columns, i))));
 //% end

@@ -80,13 +80,13 @@ struct Mainloop {
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction(args).modify(s);
-//% if alibi
-    add_alibi<kMasked>(s, args, rows, block);
+//% if score_terms
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
-      softmax.first<kMasked>(s);
+      softmax.first<${may_hide}>(s);
     else
-      softmax.update<kMasked>(s);
+      softmax.update<${may_hide}>(s);
   }
 };

@@ -19,11 +19,11 @@ struct Mainloop {
     consumer.issue_qk(s);              // S = Q Kᵀ
     take_scores();
     ScoreFunction(args).modify(s);
-//% if alibi
-    add_alibi<kMasked>(s, args, rows, block);
+//% if score_terms
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
-    softmax.first<kMasked>(s);
+    softmax.first<${may_hide}>(s);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
@@ -38,11 +38,11 @@ struct Mainloop {
     consumer.release_v();
     take_scores();
     ScoreFunction(args).modify(s);
-//% if alibi
-    add_alibi<kMasked>(s, args, rows, block);
+//% if score_terms
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
-    softmax.update<kMasked>(s);
+    softmax.update<${may_hide}>(s);
     consumer.put_probabilities(s);
     softmax.rescale(o);
   }

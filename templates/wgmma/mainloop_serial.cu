@@ -32,14 +32,14 @@ struct Mainloop {
     consumer.pass_order();
     consumer.release_k();
     ScoreFunction(args).modify(s);
-//% if alibi
-    add_alibi<kMasked>(s, args, rows, block);
+//% if score_terms
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
-      softmax.first<kMasked>(s);
+      softmax.first<${may_hide}>(s);
     else
-      softmax.update<kMasked>(s);
+      softmax.update<${may_hide}>(s);
     consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();

@@ -262,6 +262,41 @@ TEST_CASE("slopes are checked, written and read", "[nogpu]") {
   CHECK_THAT(without.err, ContainsSubstring("has no tensor 'alibi_slopes'"));
 }
 
+TEST_CASE("tensors of pairs are checked, written and read", "[nogpu]") {
+  const std::string shape = " --batch 2 --heads 4 --seq 40 --kv-seq 57 --head-dim 64 ";
+  for (const char* flags : {"--causal --bias 1hqk", "--pass backward --softcap 5 --bias bhqk --bias-fp32",
+                            "--attention-mask b11k --sink", "--pass backward --attention-mask bhqk --bias 11qk"}) {
+    const CommandResult result =
+        run_attune(words("check " + std::string(flags) + shape + "--device emulator --target h200 --json"));
+    INFO(result.err << result.out);
+    CHECK(result.status == 0);
+  }
+  CHECK_THAT(run_attune(words("check --bias hqk" + shape + "--device emulator --target h200")).err,
+             ContainsSubstring("--bias hqk: expected "));
+  CHECK_THAT(run_attune(words("check --bias-fp32" + shape + "--device emulator --target h200")).err,
+             ContainsSubstring("bias-fp32 without a bias"));
+  const TemporaryFolder folder;
+  const std::string terms = "--bias 1hqk --bias-fp32 --attention-mask b11k ";
+  std::vector<std::string> make = words("input " + terms + shape);
+  make.insert(make.end(), {"--output", folder.file("i.safetensors")});
+  REQUIRE(run_attune(make).status == 0);
+  const auto run = [&](const std::string& flags) {
+    std::vector<std::string> words_of_run = words("run --check --json --device emulator --target h200 " + flags);
+    words_of_run.insert(words_of_run.end(),
+                        {"--input", folder.file("i.safetensors"), "--output", folder.file("o.safetensors")});
+    return run_attune(words_of_run);
+  };
+  const CommandResult result = run(terms);
+  INFO(result.err << result.out);
+  CHECK(result.status == 0);
+  const CommandResult other = run("--bias bhqk --bias-fp32");
+  CHECK(other.status == 2);
+  CHECK_THAT(other.err,
+             ContainsSubstring("tensor 'bias' has shape [1, 4, 40, 57]: expected one number for each query and "
+                               "key of each batch entry and query head, with 1 where it repeats, [2, 4, 40, 57]"));
+  CHECK_THAT(run("--bias 1hqk").err, ContainsSubstring("tensor 'bias' is F32: expected BF16"));
+}
+
 TEST_CASE("lengths of sequences are given, checked, written and read", "[nogpu]") {
   const std::string shape =
       " --batch 3 --heads 2 --seq 40 --kv-seq 70 --head-dim 64 --device emulator --target h200 --json";

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source edeeb8ab648aa6e5
+// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 74ee581f460fbb97
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -11,7 +11,7 @@
 //
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
-// ALiBi: Pᵀ = exp2(c Sᵀ - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+// Pᵀ = exp2(c Sᵀ + log2(e)·(-slope·|key - diagonal| - LSE)); the diagonal of the last query ends at the last key.
 //
 // A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
@@ -24,7 +24,7 @@
 //    49152  LSE and delta  [2][64][2], fp32
 //    50176  end
 
-namespace attune_37c1c4905e1bdb0f {
+namespace attune_eb6b550173288fb4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -431,9 +431,9 @@ struct QueryStatistics {
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
     return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
-  // The same, where the score is by `loss` powers of two smaller.
-  __device__ __forceinline__ float probability(float score, float scale_log2, float loss) const {
-    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -(lse_log2 + loss))));
+  // The same, where the exponent gains so much beside.
+  __device__ __forceinline__ float probability(float score, float scale_log2, float gain) const {
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, gain - lse_log2)));
   }
 };
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
@@ -678,32 +678,31 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 // Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is not 0, or NaN.
 constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
 
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// What the exponents of P gain beside scores and LSE, in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
+// In powers of two.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return 1.44269504088896340736f * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
   return query + (key_count(args, sequence) - query_count(args, sequence));
 }
+// The query on whose diagonal a key lies.
+struct ExponentTerms {
+  float slope, from_diagonal;  // from_diagonal: the distance of a key from the diagonal of a query
 
-// What the scores of a thread's keys and queries lose by ALiBi. first_query and first_key are the warp's first ones in the sequence.
-struct AlibiLoss {
-  float slope, first;  // first: the distance of this thread's first key from the diagonal of its first query
-
-  __device__ __forceinline__ AlibiLoss(const Arguments& args, const Sequence& sequence, float slope, i32 first_query, i32 first_key)
-      : slope(slope),
-        first(static_cast<float>(first_key + static_cast<i32>(lane_index() / 4) - alibi_diagonal(args, sequence, first_query + static_cast<i32>(lane_index() % 4 * 2)))) {}
-  // Of the key and the query that lie so far behind these.
-  __device__ __forceinline__ float of(i32 key, i32 query) const { return slope * abs_f32(first + static_cast<float>(key - query)); }
+  // Of a query and a key; those of others are found by how far they lie behind these.
+  __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 /*head*/, float slope, i32 query, i32 key)
+      : slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query))) {}
+  __device__ __forceinline__ float gain(i32 queries, i32 keys) const {
+    return  - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries));
+  }
 };
-
 // query, in what follows, is the warp's first one in the block.
 // Turns Sᵀ in `p` into Pᵀ, and dPᵀ in `ds` into dSᵀ: at once, since both come from the changed score.
 __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                                               i32 query, u32 shared, i32 stage, const AlibiLoss& loss) {
+                                                               i32 query, u32 shared, i32 stage, const ExponentTerms& terms) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -712,7 +711,7 @@ __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p
     for (i32 i = 0; i < 4 * kRowTiles; ++i) {
       float &probability = p[i / 4][n][i % 4], &gradient = ds[i / 4][n][i % 4];
       const float changed = probability;
-      probability = two[i % 2].probability(changed, args.softmax_scale_log2, loss.of(8 * (i / 2), 8 * n + i % 2));
+      probability = two[i % 2].probability(changed, args.softmax_scale_log2, terms.gain(8 * n + i % 2, 8 * (i / 2)));
       gradient = score.slope(probability, changed) * (gradient - two[i % 2].delta);
     }
   }
@@ -736,16 +735,16 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
 }
 
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared, float slope) {
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared, i32 head, float slope) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
   dq.pass_ticket();
   gemm_qk(acc_p, k, ring.first_tile() + part.query * kRowBytes);    // Sᵀ = K Qᵀ
   score.modify(acc_p);
-  const AlibiLoss loss(args, tile.sequence, slope, block * kBlockQ + part.query, tile.first_key + part.row);
+  const ExponentTerms terms(args, tile.sequence, head, slope, block * kBlockQ + part.query + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + part.row + static_cast<i32>(lane_index() / 4));
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
-  exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage, loss);
+  exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage, terms);
   if (masked) {
     mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
     mask_probabilities(acc_ds, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
@@ -804,7 +803,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
     for (i32 block = blocks.begin; block < blocks.end; ++block) {
       const bool masked = block < blocks.unmasked_begin;
-      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared, slope);
+      query_step(args, masked, block, tile, part, ring, k, v, acc, dq, shared, head, slope);
     }
     dq.finish();
   }
@@ -815,4 +814,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_37c1c4905e1bdb0f
+}  // namespace attune_eb6b550173288fb4

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 3be55aa547eab738
+// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 6c24e40c15b6ec15
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -9,7 +9,7 @@
 //
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ), dS = P ∘ (1 - S²) ∘ (dP - delta).
 //
-// ALiBi: P = exp2(c S - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+// P = exp2(c S + log2(e)·(-slope·|key - diagonal| - LSE)); the diagonal of the last query ends at the last key.
 //
 // Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
 //
@@ -20,7 +20,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_3a142f2df7d6b81d {
+namespace attune_a869c42962359675 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -352,16 +352,27 @@ struct KeyBlocks {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// What the exponents of P gain beside scores and LSE, in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
+// In powers of two.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return 1.44269504088896340736f * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
   return query + (key_count(args, sequence) - query_count(args, sequence));
 }
+// The query on whose diagonal a key lies.
+struct ExponentTerms {
+  float slope, from_diagonal;  // from_diagonal: the distance of a key from the diagonal of a query
+
+  // Of a query and a key; those of others are found by how far they lie behind these.
+  __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 /*head*/, float slope, i32 query, i32 key)
+      : slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query))) {}
+  __device__ __forceinline__ float gain(i32 queries, i32 keys) const {
+    return  - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries));
+  }
+};
 // Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the exponentials of softcap times as much.
 struct ScoreFunction {
   float tanh_scale;
@@ -568,9 +579,9 @@ struct QueryStatistics {
   __device__ __forceinline__ float probability(float score, float scale_log2) const {
     return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
-  // The same, where the score is by `loss` powers of two smaller.
-  __device__ __forceinline__ float probability(float score, float scale_log2, float loss) const {
-    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -(lse_log2 + loss))));
+  // The same, where the exponent gains so much beside.
+  __device__ __forceinline__ float probability(float score, float scale_log2, float gain) const {
+    return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, gain - lse_log2)));
   }
 };
 
@@ -582,18 +593,17 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 // Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block, float slope) {
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block, i32 head, float slope) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
-    const float from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, first_row + 8 * half + static_cast<i32>(lane_index() / 4)));
+    const ExponentTerms terms(args, sequence, head, slope, first_row + 8 * half + static_cast<i32>(lane_index() / 4), first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-        const float loss = slope * abs_f32(from_diagonal + static_cast<float>(8 * n + e));
-        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2, loss), changed);
+        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2, terms.gain(0, 8 * n + e)), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -603,14 +613,14 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
-                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq, float slope) {
+                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq, i32 head, float slope) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
   gemm_qk(acc_s, q, ring.first_tile());      // S = Q Kᵀ
   score.modify(acc_s);
   gemm_qk(acc_ds, d_o, ring.second_tile());  // dP = dO Vᵀ
-  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block, slope);
+  differentiate<kMasked>(acc_s, acc_ds, score, args, sequence, queries, first_row, block, head, slope);
   gemm_columns<kBlockKv / 16>(acc_dq, PackedScores{acc_ds}, ring.first_tile(), 0);  // dQ = dQ + dS K
   ring.release();
 }
@@ -646,8 +656,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   GradientFragments acc_dq = {};
   const float slope = alibi_slope(args, sequence, head);
   i32 block = blocks.begin;
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, slope);
-  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, slope);
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
+  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
@@ -662,4 +672,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3a142f2df7d6b81d
+}  // namespace attune_a869c42962359675

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 563915086832a2ad
+// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 242a915f832cf661
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -8,7 +8,7 @@
 //     dQᵀ = dQᵀ + Kᵀ dSᵀ, in fp32, to be scaled by another kernel
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// ALiBi: Pᵀ = exp2(c Sᵀ - log2(e)·(slope·|key - diagonal| + LSE)); the diagonal of the last query ends at the last key.
+// Pᵀ = exp2(c Sᵀ + log2(e)·(-slope·|key - diagonal| - LSE)); the diagonal of the last query ends at the last key.
 //
 // Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
 // All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
@@ -25,7 +25,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_1f0ac168f6b2348a {
+namespace attune_afab695126b691f1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -621,11 +621,10 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
+// In powers of two.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return 1.44269504088896340736f * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The query on whose diagonal a key lies.
 __device__ __forceinline__ i32 query_on_diagonal(const Arguments& args, const Sequence& sequence, i32 key) {
@@ -917,13 +916,13 @@ __device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slop
 }
 
 // Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-template <class Alibi>
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse, const Alibi& alibi) {
+template <class Terms>
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, const LseColumns& lse, const Terms& terms) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(alibi.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
+    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(terms.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
   }
 }
 
@@ -1377,4 +1376,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1f0ac168f6b2348a
+}  // namespace attune_afab695126b691f1

@@ -1,13 +1,13 @@
-// attune forward bf16 d64 causal alibi sm80 q64 kv64 w4 st2 · source bb1d0dd224656ceb
+// attune forward bf16 d64 causal alibi sm80 q64 kv64 w4 st2 · source b5c1356819d75d5e
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
 //   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
 //                             P = exp2(c S - c m')      l = l·exp2(c m - c m') + rowsum P
 //                             O = O·exp2(c m - c m') + P V
-//   O = O / l,   LSE = ln 2·m + ln l,   c = ln 2·log2(e)
+//   O = O / l,   LSE = 1·m + ln l,   c = 1·log2(e)
 //
-// ALiBi: S = log2(e)·(scale·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+// S = scale·S - slope·|key - diagonal|, before the mask; the diagonal of the last query ends at the last key.
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_9eac4616fe5d73ba {
+namespace attune_a063fc3ad040de44 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -177,7 +177,7 @@ struct Arguments {
   i32 seq_kv;
   i32 query_tiles;
   i32 mask_offset;
-  float softmax_scale_log2;
+  float softmax_scale;
   const float* alibi_slopes;
   i64 alibi_slopes_stride_batch;
   i64 alibi_slopes_stride_head;
@@ -337,11 +337,9 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
@@ -363,6 +361,18 @@ struct AlibiKeys {
   __device__ __forceinline__ float of(i32 distance) const {
     if (!kEither) return fma_rn_f32(growth, static_cast<float>(distance), from_origin);
     return fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), of_diagonal);
+  }
+};
+
+// What happens to the scores of a query between the product and the mask, beside ScoreFunction, by the distance of a key from the key `from`.
+struct ScoreTerms {
+  AlibiKeys alibi;
+
+  // kEdge: the key may lie on either side of the query's diagonal, or be none of the sequence.
+  template <bool kEdge>
+  __device__ __forceinline__ float apply(const Arguments& args, float score, i32 distance) const {
+    score = fma_rn_f32(score, args.softmax_scale, alibi.of<kEdge>(distance));
+    return score;
   }
 };
 // The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
@@ -726,20 +736,20 @@ struct OnlineSoftmax {
   }
 };
 
-// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows. first_row is the warp's first row.
-template <bool kEither>
-__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
+// kEdge: as ScoreTerms has it. first_row is the warp's first row.
+template <bool kEdge>
+__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
-    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), diagonal = alibi_diagonal(args, tile.sequence, QueryTile::position_of(row));
-    const AlibiKeys keys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, diagonal, first_key);
+    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), query = QueryTile::position_of(row);
+    const ScoreTerms terms{AlibiKeys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, alibi_diagonal(args, tile.sequence, query), first_key)};
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[i / 2][n][i % 2 * 2 + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
+        score = terms.apply<kEdge>(args, score, 8 * n + e);
       }
     }
   }
@@ -768,7 +778,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const QueryTile& 
   ring.acquire_k();
   gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
   score.modify(acc_s);
-  add_alibi<kMasked>(acc_s, args, tile, first_row, block);
+  apply_terms<kMasked>(acc_s, args, tile, first_row, block);
   ring.acquire_v();
   if (kMasked) mask_scores(acc_s, args, tile.sequence, first_row, block);
   softmax.update<kMasked>(acc_s, acc_o);
@@ -806,7 +816,7 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
       const i32 row = warp_row + 16 * t + 8 * half + static_cast<i32>(lane / 4), i = tile.first_row + row;
       if (row < tile.rows)
         st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
-                      softmax.lse(0.693147180559945309f, t, half));
+                      softmax.lse(1.0f, t, half));
     }
   }
 }
@@ -829,7 +839,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   cp_async_wait_group<kPrefetchGroups>();
   bar_sync();
   const QueryFragments q(q_tile, warp_row);
-  OnlineSoftmax softmax(1.0f);
+  OnlineSoftmax softmax(1.44269504088896340736f);
   OutputFragments acc_o = {};
 
   const i32 first_row = tile.first_row + warp_row;
@@ -844,4 +854,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9eac4616fe5d73ba
+}  // namespace attune_a063fc3ad040de44

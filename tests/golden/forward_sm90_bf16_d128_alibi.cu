@@ -1,13 +1,13 @@
-// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 62ad021a79c41f0e
+// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 8262c91644773e29
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
 //   for each block of keys:                           S = Q Kᵀ, masked        m' = max(m, rowmax S)
 //                                                     P = exp2(c S - c m')    l = l·exp2(c m - c m') + rowsum P
 //                                                     O = O·exp2(c m - c m') + P V
-//   O = O / l,   LSE = ln 2·m + ln l,   c = ln 2·log2(e)
+//   O = O / l,   LSE = 1·m + ln l,   c = 1·log2(e)
 //
-// ALiBi: S = log2(e)·(scale·S - slope·|key - diagonal|), before the mask; the diagonal of the last query ends at the last key.
+// S = scale·S - slope·|key - diagonal|, before the mask; the diagonal of the last query ends at the last key.
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_e445b73159ffdde9 {
+namespace attune_301380e38880b1f8 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -309,7 +309,7 @@ struct Arguments {
   i32 query_tiles;
   i32 tiles;
   i32 mask_offset;
-  float softmax_scale_log2;
+  float softmax_scale;
   const float* alibi_slopes;
   i64 alibi_slopes_stride_batch;
   i64 alibi_slopes_stride_head;
@@ -430,11 +430,9 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence. Scores, and slopes
-// here, are in powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  constexpr float kLog2E = 1.44269504088896340736f;
-  return kLog2E * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
@@ -456,6 +454,18 @@ struct AlibiKeys {
   __device__ __forceinline__ float of(i32 distance) const {
     if (!kEither) return fma_rn_f32(growth, static_cast<float>(distance), from_origin);
     return fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), of_diagonal);
+  }
+};
+
+// What happens to the scores of a query between the product and the mask, beside ScoreFunction, by the distance of a key from the key `from`.
+struct ScoreTerms {
+  AlibiKeys alibi;
+
+  // kEdge: the key may lie on either side of the query's diagonal, or be none of the sequence.
+  template <bool kEdge>
+  __device__ __forceinline__ float apply(const Arguments& args, float score, i32 distance) const {
+    score = fma_rn_f32(score, args.softmax_scale, alibi.of<kEdge>(distance));
+    return score;
   }
 };
 // The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
@@ -860,7 +870,7 @@ struct ProbabilityOperand {
   }
   __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const { wgmma_rs<true, true>(o, fragments, step, values); }
 };
-constexpr i32 kSlopes = 1;  // of a thread's two rows: one where they have one head
+constexpr i32 kRowHeads = 1;  // heads of a thread's two rows: one where they have one
 
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
@@ -869,7 +879,7 @@ struct RowsOfWarpgroup {
   KeyBlocks blocks;
   i32 unused_blocks;  // of the tile, behind this warpgroup's
   static constexpr i32 unused_first_blocks = 0;
-  float slopes[kSlopes];  // of this thread's rows
+  float slopes[kRowHeads];
   i32 origin;             // AlibiKeys counts from the diagonal of the tile's first row
 
   __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
@@ -879,31 +889,31 @@ struct RowsOfWarpgroup {
     blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
     unused_blocks = tile.blocks.end - blocks.end;
 #pragma unroll
-    for (i32 half = 0; half < kSlopes; ++half) slopes[half] = alibi_slope(args, sequence, tile.head_of(first_row + 8 * half));
+    for (i32 half = 0; half < kRowHeads; ++half) slopes[half] = alibi_slope(args, sequence, tile.head_of(first_row + 8 * half));
     origin = alibi_diagonal(args, sequence, QueryTile::position_of(tile.first_row));
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
-// Makes powers of two of scores, and adds what ALiBi does. kEither: keys may lie on either side of the diagonals of their rows.
-template <bool kEither>
-__device__ __forceinline__ void add_alibi(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+// kEdge: as ScoreTerms has it.
+template <bool kEdge>
+__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 diagonal = alibi_diagonal(args, rows.sequence, QueryTile::position_of(rows.first_row + 8 * half));
-    const AlibiKeys keys(rows.slopes[half % kSlopes], 1.0f, diagonal, rows.origin, first_key);
+    const i32 query = QueryTile::position_of(rows.first_row + 8 * half);
+    const ScoreTerms terms{AlibiKeys(rows.slopes[half % kRowHeads], 1.0f, alibi_diagonal(args, rows.sequence, query), rows.origin, first_key)};
 #pragma unroll
     for (i32 n = 0; n < kBlockKv / 8; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         float& score = s[4 * n + 2 * half + e];
-        score = fma_rn_f32(score, args.softmax_scale_log2, keys.of<kEither>(8 * n + e));
+        score = terms.apply<kEdge>(args, score, 8 * n + e);
       }
     }
   }
 }
-// What a row's scores had too much, in powers of two: slope·(diagonal - origin).
+// What a row's scores had too much: slope·(diagonal - origin).
 __device__ __forceinline__ float alibi_of_diagonal(const Arguments& args, const QueryTile& tile, i32 row) {
   return alibi_slope(args, tile.sequence, tile.head_of(row)) * static_cast<float>(QueryTile::position_of(row) - QueryTile::position_of(tile.first_row));
 }
@@ -1028,7 +1038,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half] - alibi, 0.693147180559945309f, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half] - alibi, 1.0f, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
@@ -1060,7 +1070,7 @@ struct Mainloop {
 
   // Leaves the fragments unset: the first product overwrites S, and setting it would touch registers of that product.
   __device__ __forceinline__ Mainloop(const Arguments& args, const Barriers& barriers, u32 shared, i32 index)
-      : args(args), consumer{barriers, shared, index}, softmax{{1.0f}} {}
+      : args(args), consumer{barriers, shared, index}, softmax{{1.44269504088896340736f}} {}
 
   // The tile's first block: there is no product to run beside it.
   template <bool kMasked>
@@ -1129,7 +1139,7 @@ struct Mainloop {
   template <bool kFirst, bool kMasked>
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction(args).modify(s);
-    add_alibi<kMasked>(s, args, rows, block);
+    apply_terms<kMasked>(s, args, rows, block);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<kMasked>(s);
@@ -1191,4 +1201,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e445b73159ffdde9
+}  // namespace attune_301380e38880b1f8

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal alibi · source c8b1c76fb86a43b7
+// attune reference forward fp16 d40 causal alibi · source b6eacb568de41fb3
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_196c8c7ac86263ca {
+namespace attune_8aa8f75055d67341 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -140,12 +140,14 @@ __device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, con
   return {0, clamp_to_keys(rows, query + rows.moved + args.mask_offset + 1)};
 }
 __device__ __forceinline__ double scaled_score(const Arguments& args, double product) { return args.softmax_scale * product; }
-// What a score gains beside its product, of a query and a key of their sequence: by how much its key misses the last one of the sequence, less the same of its
-// query, times the head's slope.
+// What a score gains beside its product, of a query and a key of their sequence; -inf where the key is hidden.
+// By ALiBi: by how much its key misses the last one of the sequence, less the same of its query, times the head's slope.
 __device__ __forceinline__ double added_score(const Arguments& args, const SequenceRows& rows, i64 batch, i32 head, i32 query, i32 key) {
+  double added = 0;
   const double slope = static_cast<double>(ld_global_f32(args.alibi_slopes + batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head));
   const i64 apart = (static_cast<i64>(rows.keys) - key) - (static_cast<i64>(rows.queries) - query);
-  return slope * static_cast<double>(apart < 0 ? apart : -apart);
+  added = slope * static_cast<double>(apart < 0 ? apart : -apart);
+  return added;
 }
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
@@ -188,7 +190,8 @@ struct RunningSoftmax {
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
     const double new_maximum = max_f64(maximum, reduce_threads<Maximum>(shared, score));
-    const double rescale = exp_f64(maximum - new_maximum), p = exp_f64(score - new_maximum);
+    const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;  // there was nothing but hidden keys so far
+    const double rescale = exp_f64(maximum - finite), p = exp_f64(score - finite);
     st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
     sum = sum * rescale + reduce_threads<Sum>(shared, p);
     maximum = new_maximum;
@@ -256,4 +259,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_196c8c7ac86263ca
+}  // namespace attune_8aa8f75055d67341

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal sink · source a9ce6c00a2c8a2dd
+// attune reference forward fp16 d40 causal sink · source 57bf06f4becfc444
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -13,7 +13,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_3083a11c07718006 {
+namespace attune_bfb14f3536838b3c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -140,8 +140,11 @@ __device__ __forceinline__ AttendedKeys attended_keys(const Arguments& args, con
   return {0, clamp_to_keys(rows, query + rows.moved + args.mask_offset + 1)};
 }
 __device__ __forceinline__ double scaled_score(const Arguments& args, double product) { return args.softmax_scale * product; }
-// What a score gains beside its product, of a query and a key of their sequence.
-__device__ __forceinline__ double added_score(const Arguments&, const SequenceRows&, i64 /*batch*/, i32 /*head*/, i32 /*query*/, i32 /*key*/) { return 0; }
+// What a score gains beside its product, of a query and a key of their sequence; -inf where the key is hidden.
+__device__ __forceinline__ double added_score(const Arguments& /*args*/, const SequenceRows& /*rows*/, i64 /*batch*/, i32 /*head*/, i32 /*query*/, i32 /*key*/) {
+  double added = 0;
+  return added;
+}
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -183,7 +186,8 @@ struct RunningSoftmax {
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
     const double new_maximum = max_f64(maximum, reduce_threads<Maximum>(shared, score));
-    const double rescale = exp_f64(maximum - new_maximum), p = exp_f64(score - new_maximum);
+    const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;  // there was nothing but hidden keys so far
+    const double rescale = exp_f64(maximum - finite), p = exp_f64(score - finite);
     st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
     sum = sum * rescale + reduce_threads<Sum>(shared, p);
     maximum = new_maximum;
@@ -265,4 +269,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3083a11c07718006
+}  // namespace attune_bfb14f3536838b3c

@@ -45,6 +45,8 @@ enum Factor {
   kMask,
   kSoftcap,
   kAlibi,
+  kBias,
+  kAttentionMask,
   kSink,
   kLengthsOf,
   kLayout,
@@ -91,6 +93,8 @@ BackwardCase case_of(const FactorChoice& row) {
                              .softcap = row[kSoftcap],
                              .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
+                             .bias = row[kBias],
+                             .attention_mask = row[kAttentionMask],
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
@@ -131,6 +135,8 @@ void check_pairwise(Devices& devices, const TablePart& part) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kBias] = std::size(kBiases);
+  sizes[kAttentionMask] = std::size(kAttentionMasks);
   sizes[kLengthsOf] = 3;
   sizes[kGroup] = std::size(kGroups);
   sizes[kBlockQFactor] = std::size(kBlockQ);

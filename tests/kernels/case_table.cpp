@@ -1,5 +1,7 @@
 #include "tests/kernels/case_table.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 
 #include "generator/families/family_word.h"
@@ -37,6 +39,8 @@ enum Factor {
   kMask,
   kSoftcap,
   kAlibi,
+  kBias,
+  kAttentionMask,
   kSink,
   kLengthsOf,
   kAlignment,
@@ -73,6 +77,8 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kGroup] = std::size(kGroups);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kBias] = std::size(kBiases);
+  sizes[kAttentionMask] = std::size(kAttentionMasks);
   sizes[kLengthsOf] = 3;
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
@@ -110,6 +116,8 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .softcap = row[kSoftcap],
                              .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
+                             .bias = row[kBias],
+                             .attention_mask = row[kAttentionMask],
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.with_lse = row[kLse] == 0;
@@ -164,6 +172,11 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
   problem.softcap = kSoftcaps[choice.softcap];
   problem.alibi = choice.alibi;
+  const AttentionProblem pairs =
+      parse_problem(fmt::format("forward{}{}", kBiases[choice.bias], kAttentionMasks[choice.attention_mask]));
+  problem.bias = pairs.bias;
+  problem.bias_fp32 = pairs.bias_fp32;
+  problem.attention_mask = pairs.attention_mask;
   problem.sink = choice.sink;
   problem.lengths = choice.lengths;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;

@@ -16,6 +16,11 @@ inline constexpr int kMaskChoices = 7, kMaskChoicesOfLadder = 4;  ///< the ladde
 /// None, one that many scores reach, and one that hardly any does.
 inline constexpr float kSoftcaps[] = {0, 1, 30};
 
+/// As problems' texts have them: none, what a plane for each head and batch entry is, and others that repeat.
+inline constexpr std::string_view kBiases[] = {"", " bias=bhqk", " bias=1hqk bias-fp32", " bias=b11k bias-fp32",
+                                               " bias=11qk"};
+inline constexpr std::string_view kAttentionMasks[] = {"", " attention-mask=b1qk", " attention-mask=b11k"};
+
 /// What the tables of all kernels vary of a problem.
 struct ProblemChoice {
   bool fp16 = false;
@@ -25,14 +30,15 @@ struct ProblemChoice {
   bool unaligned = false, bhsd = false;
   int softcap = 0;  ///< of kSoftcaps
   bool alibi = false, sink = false;
+  int bias = 0, attention_mask = 0;  ///< of kBiases and kAttentionMasks
   Lengths lengths = Lengths::whole;
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };
 AttentionProblem problem_of(const ProblemChoice& choice);
 
 /// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, ALiBi,
-/// sinks, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and every switch of the config,
-/// as far as the family has them.
+/// biases, attention masks, sinks, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and
+/// every switch of the config, as far as the family has them.
 struct CaseTable {
   std::vector<ForwardCase> cases;
   std::vector<std::string> impossible;  ///< pairs that no case shows

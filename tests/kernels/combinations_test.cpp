@@ -49,6 +49,8 @@ AttentionProblem drawn_problem(Draw& draw) {
                                          .softcap = draw.below(static_cast<int>(std::size(kSoftcaps))),
                                          .alibi = draw.coin(),
                                          .sink = draw.coin(),
+                                         .bias = draw.below(static_cast<int>(std::size(kBiases))),
+                                         .attention_mask = draw.below(static_cast<int>(std::size(kAttentionMasks))),
                                          .lengths = static_cast<Lengths>(draw.below(3))});
   problem.pass = draw.coin() ? Pass::backward : Pass::forward;
   problem.deterministic = problem.pass == Pass::backward && draw.below(3) == 0;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint16_t kPoison = 0x7fa5;             // NaN in both formats
 constexpr std::uint32_t kPoisonSingle = 0x7fa5a5a5u;  // NaN
 constexpr std::int64_t kMargin = 64;                  // elements before and after a tensor
+constexpr double kMostRows = 192;                     // of a tile whose rows share what ALiBi adds
 
 double decode_as(DataType dtype, std::uint16_t bits) {
   return dtype == DataType::bf16 ? decode_bf16(bits) : decode_f16(bits);
@@ -166,7 +167,9 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
       }
     }
   }
-  const double relative = squares > 0 ? std::sqrt(error_squares / squares) : 0;
+  // Tiny elements, beside a sink, are rounded by steps.
+  squares += static_cast<double>(i) * std::pow(smallest_step / relative_bound, 2);
+  const double relative = std::sqrt(error_squares / squares);
   if (!(relative <= relative_bound)) return "O as a whole: relative error" + compared(relative, 0, relative_bound);
   return {};
 }
@@ -195,26 +198,7 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
   return {};
 }
 
-}  // namespace
-
-TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::optional<double> sinks_near) {
-  TermValues terms;
-  if (problem.sink) {
-    const double near = sinks_near.value_or(std::log(static_cast<double>(problem.seq_kv)));
-    std::vector<float> sinks;
-    for (std::int64_t head = 0; head < problem.heads_q; ++head)
-      sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
-    terms.set(Operand::sinks, sinks);
-  }
-  if (problem.alibi) {
-    // Also heads that are as without, and one that looks far away first.
-    constexpr float kSlopes[] = {0.5f, 0.03125f, 0, 1.75f, -0.0625f, 0.004f};
-    std::vector<float> slopes;
-    for (std::int64_t i = 0; i < problem.batch * problem.heads_q; ++i)
-      slopes.push_back(kSlopes[(static_cast<std::size_t>(i) + seed) % std::size(kSlopes)]);
-    terms.set(Operand::alibi_slopes, slopes);
-  }
-  if (!problem.has_used_lengths()) return terms;
+void add_lengths(const AttentionProblem& problem, std::uint32_t seed, TermValues* terms) {
   std::mt19937 random(seed * 7919 + 1);
   const auto draw = [&](std::int64_t all) {
     const auto number = static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(all + 1));
@@ -234,8 +218,91 @@ TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::
     queries.push_back(draw(problem.seq_q));
     keys.push_back(draw(problem.seq_kv));
   }
-  if (seed % 5 != 1) terms.set(Operand::seqused_q, queries);
-  if (seed % 5 != 2) terms.set(Operand::seqused_kv, keys);
+  if (seed % 5 != 1) terms->set(Operand::seqused_q, queries);
+  if (seed % 5 != 2) terms->set(Operand::seqused_kv, keys);
+}
+
+// Whether a result may depend on an element: whether some pair for which it stands is one of the mask's.
+bool counts(const AttentionProblem& problem, const TermValues& terms, PairDimensions has, std::int64_t b,
+            std::int64_t query, std::int64_t key) {
+  for (std::int64_t batch = has.batch ? b : 0; batch < (has.batch ? b + 1 : problem.batch); ++batch) {
+    const bool is_key = key < used_rows(terms.of<std::int32_t>(Operand::seqused_kv), batch, problem.seq_kv);
+    if (has.queries ? attends(problem, terms, batch, query, key) : is_key) return true;
+  }
+  return false;
+}
+
+// Hidden keys, the least finite number among others and in whole rows (of fp16 it would leave a little of a score), and
+// NaN where no pair counts.
+void add_pair_tensors(const AttentionProblem& problem, std::uint32_t seed, TermValues* terms) {
+  std::mt19937 random(seed * 6007 + 5);
+  std::normal_distribution<double> normal(0, 1.5);
+  const auto for_elements = [&](Operand operand, const auto& visit) {
+    const OperandShape shape = operand_shape(problem, operand);
+    for (std::int64_t b = 0; b < shape.batch; ++b)
+      for (std::int64_t h = 0; h < shape.heads; ++h)
+        for (std::int64_t i = 0; i < shape.rows; ++i)
+          for (std::int64_t j = 0; j < shape.columns; ++j) visit(b, h, i, j);
+  };
+  if (problem.bias != PairTensor::none) {
+    const bool narrow = !problem.bias_fp32 && problem.dtype == DataType::fp16;
+    const double least = problem.bias_fp32 ? std::numeric_limits<float>::lowest() : narrow ? -2000 : -0x1.fep127;
+    std::vector<double> values;
+    for_elements(Operand::bias, [&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+      const std::uint32_t kind = random() % 16;
+      double value = kind < 2 ? -HUGE_VAL : kind == 2 ? least : normal(random);
+      if ((i + h) % 23 == 11) value = least;
+      if (!counts(problem, *terms, dimensions_of(problem.bias), b, i, j)) value = std::nan("");
+      values.push_back(value);
+    });
+    if (problem.bias_fp32) {
+      terms->set(Operand::bias, std::vector<float>(values.begin(), values.end()));
+    } else {
+      std::vector<std::uint16_t> bits;
+      for (const double value : values) bits.push_back(std::isnan(value) ? kPoison : encode_as(problem.dtype, value));
+      terms->set(Operand::bias, bits);
+    }
+  }
+  if (problem.attention_mask != PairTensor::none) {
+    std::vector<std::uint8_t> values;
+    for_elements(Operand::attention_mask, [&](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t) {
+      values.push_back((i + h) % 17 == 3 ? 0 : random() % 4 == 0 ? 0 : 1);
+    });
+    terms->set(Operand::attention_mask, values);
+  }
+}
+
+double element_of(const AttentionProblem& problem, const TermValues& terms, Operand operand, std::int64_t b,
+                  std::int64_t h, std::int64_t i, std::int64_t j) {
+  const OperandShape shape = operand_shape(problem, operand);
+  const auto at = static_cast<std::size_t>(
+      (((b % shape.batch) * shape.heads + h % shape.heads) * shape.rows + i % shape.rows) * shape.columns + j);
+  if (shape.element == ElementType::boolean) return terms.of<std::uint8_t>(operand)[at];
+  return shape.element == ElementType::fp32 ? terms.of<float>(operand)[at]
+                                            : decode_as(problem.dtype, terms.of<std::uint16_t>(operand)[at]);
+}
+
+}  // namespace
+
+TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::optional<double> sinks_near) {
+  TermValues terms;
+  if (problem.sink) {
+    const double near = sinks_near.value_or(std::log(static_cast<double>(problem.seq_kv)));
+    std::vector<float> sinks;
+    for (std::int64_t head = 0; head < problem.heads_q; ++head)
+      sinks.push_back(static_cast<float>(near + 0.75 * static_cast<double>(head % 4) - 1));
+    terms.set(Operand::sinks, sinks);
+  }
+  if (problem.alibi) {
+    // Also heads that are as without, and one that looks far away first.
+    constexpr float kSlopes[] = {0.5f, 0.03125f, 0, 1.75f, -0.0625f, 0.004f};
+    std::vector<float> slopes;
+    for (std::int64_t i = 0; i < problem.batch * problem.heads_q; ++i)
+      slopes.push_back(kSlopes[(static_cast<std::size_t>(i) + seed) % std::size(kSlopes)]);
+    terms.set(Operand::alibi_slopes, slopes);
+  }
+  if (problem.has_used_lengths()) add_lengths(problem, seed, &terms);
+  add_pair_tensors(problem, seed, &terms);
   return terms;
 }
 
@@ -353,6 +420,12 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         double largest = sink;
         for (std::size_t j = 0; j < keys; ++j) {
           if (!attends(problem, data.terms, b, i, static_cast<std::int64_t>(j))) continue;
+          const auto of_pair = [&](Operand operand) {
+            return element_of(problem, data.terms, operand, b, h, i, static_cast<std::int64_t>(j));
+          };
+          const double bias = problem.bias == PairTensor::none ? 0 : of_pair(Operand::bias);
+          if (bias == -HUGE_VAL) continue;
+          if (problem.attention_mask != PairTensor::none && of_pair(Operand::attention_mask) == 0) continue;
           double dot = 0, size = 0;
           for (std::size_t d = 0; d < dim; ++d) {
             dot += q[d] * k[j * dim + d];
@@ -373,9 +446,13 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being
           // 2^-23.
           sizes[j] = std::fabs(problem.softmax_scale) * size + (cap == 0 ? 0 : 0x1p7 * std::fabs(scores[j]));
-          // So does the error of what ALiBi adds, which is rounded with the score.
-          scores[j] -= alibi;
-          sizes[j] += std::fabs(alibi);
+          // So does the error of what is added, which is rounded with the score.
+          scores[j] += bias - alibi;
+          sizes[j] += std::fabs(alibi) + std::fabs(bias);
+          // Scores of a tile's rows are counted from one diagonal.
+          if (problem.alibi)
+            sizes[j] += kMostRows * std::fabs(data.terms.of<float>(
+                                        Operand::alibi_slopes)[static_cast<std::size_t>(b * problem.heads_q + h)]);
           largest = std::max(largest, scores[j]);
           visible.push_back(j);
         }

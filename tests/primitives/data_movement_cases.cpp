@@ -20,6 +20,20 @@ for (u32 i = thread; i < 256; i += 64) st_global_b16(out_bytes(args, 2 * i), ld_
                      exactly(reversed)});
   }
   {
+    // Each byte, the last one first, as a number of 32 bits.
+    std::vector<std::uint32_t> numbers;
+    const std::vector<std::uint8_t> bytes = bytes_of(words);
+    for (std::size_t i = bytes.size(); i-- > 0;) numbers.push_back(bytes[i]);
+    cases.push_back({"ld_global_u8 st_global_b32",
+                     {R"(
+for (u32 i = thread; i < 512; i += 64) st_global_b32(out_bytes(args, 4 * i), ld_global_u8(in_bytes(args, 511 - i)));
+)",
+                      64},
+                     bytes,
+                     2048,
+                     exactly(numbers)});
+  }
+  {
     std::vector<double> doubles;
     for (int i = 0; i < 32; ++i) doubles.push_back(std::ldexp(1.0 + i, 40 * i - 600));
     cases.push_back({"st_global_f64",

@@ -62,6 +62,10 @@ def _scores(q, k, options, terms=None):
         ends = [torch.tensor(_lengths(lengths, one)) for lengths, one in ((terms.seqused_q, q), (terms.seqused_kv, k))]
         apart = (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])) + (ends[1] - ends[0])[:, None, None, None]
         scores = scores - terms.alibi_slopes.expand(q.shape[0], -1)[:, :, None, None] * apart.abs()
+    if terms is not None and terms.bias is not None:
+        scores = scores + terms.bias.float()
+    if terms is not None and terms.attention_mask is not None:
+        scores = scores.masked_fill(~terms.attention_mask, -torch.inf)
     if terms is None or (terms.seqused_q is None and terms.seqused_kv is None):
         return scores.masked_fill(hidden(q.shape[2], k.shape[2], causal, top_left, window), -torch.inf)
     unseen = torch.ones(q.shape[0], 1, q.shape[2], k.shape[2], dtype=torch.bool)

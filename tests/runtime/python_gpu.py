@@ -561,6 +561,42 @@ class Slopes(OnGpu):
                         self.assert_gradients(gradients, exact, dtype)
 
 
+class TensorsOfPairs(OnGpu):
+    def test_values_and_gradients(self):
+        """Rows of any length, 16 and 32 bits, repeated along any dimensions; hidden keys and the least finite number in whole rows."""
+        for dtype, head_dim, options in ((BF16, 128, {"causal": True}), (FP16, 64, {"softcap": 3.0}), (BF16, 64, {"window": (90, 50)}), (BF16, 128, {}),
+                                         (FP16, 256, {"causal": True, "deterministic": True}), (BF16, 40, {"invariant": True})):
+            for seq_q, seq_kv in (300, 400), (500, 197):
+                q, k, v, grad_out, grad_lse = inputs(dtype, 2, 4, 2, seq_q, seq_kv, head_dim)
+                known = {name: value for name, value in options.items() if name not in ("deterministic", "invariant")}
+                for shape in (2, 4, seq_q, seq_kv), (1, 4, seq_q, seq_kv), (2, 1, 1, seq_kv), (seq_q, seq_kv):
+                    bias = torch.randn(shape, device=q.device, dtype=dtype)
+                    bias[torch.rand(shape, device=q.device) < 0.1] = -torch.inf
+                    mask = torch.rand(shape, device=q.device) < 0.7
+                    for terms in (dict(bias=bias), dict(bias=bias.float()), dict(attention_mask=mask), dict(bias=bias, attention_mask=mask)):
+                        (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, grad_lse, **terms, **known)
+                        with self.subTest(dtype=dtype, head_dim=head_dim, seq_q=seq_q, shape=shape, terms=list(terms), **options):
+                            leaves = with_gradients(q, k, v)
+                            out, lse = attune.attention(*leaves, return_lse=True, **terms, **options)
+                            self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[dtype])
+                            self.assertLess((lse - exact_lse).nan_to_num(0).abs().max().item(), LSE_BOUND)
+                            gradients = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse.masked_fill(lse == -torch.inf, 0)))
+                            self.assert_gradients(gradients, exact, dtype)
+
+    def test_the_least_finite_number_hides_as_in_pytorch(self):
+        for dtype in BF16, FP16:
+            q, k, v, grad_out, _ = inputs(dtype, 2, 4, 4, 200, 300, 64)
+            bias = torch.zeros(2, 1, 200, 300, device=q.device, dtype=dtype)
+            bias[:, :, :, 250:] = torch.finfo(dtype).min
+            bias[1, :, 7] = torch.finfo(dtype).min
+            expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias.float())
+            leaves = with_gradients(q, k, v)
+            out = attune.attention(*leaves, bias=bias)
+            torch.testing.assert_close(out.float(), expected, atol=1e-2, rtol=1e-2)
+            for gradient in torch.autograd.grad(out, leaves, grad_out):
+                self.assertTrue(gradient.isfinite().all())
+
+
 class UsedLengths(OnGpu):
     def inputs(self, dtype, head_dim, seq_q=300, seq_kv=400):
         q, k, v, grad_out, grad_lse = inputs(dtype, 4, 4, 2, seq_q, seq_kv, head_dim)

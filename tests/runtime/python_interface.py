@@ -35,7 +35,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 128)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 136)
         self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
@@ -355,7 +355,7 @@ class RecordingLibrary:
     def attune_forward(self, problem, operands, count, workspace, workspace_bytes, stream):
         self.inside()
         q, k, v, o, lse = (operand.tensor for operand in operands[:5])
-        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head) for operand in operands[:count]}
+        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head, operand.tensor.stride_row) for operand in operands[:count]}
         self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]},
                               "problem": copy.copy(problem), "o": o.data, "q": q.data, "k": k.data, "v": v.data, "lse": lse.data,
                               "stride": q.stride_head, "bytes": workspace_bytes})
@@ -363,7 +363,7 @@ class RecordingLibrary:
 
     def attune_backward(self, problem, operands, count, workspace, workspace_bytes, stream):
         _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:10])
-        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head) for operand in operands[:count]}
+        self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head, operand.tensor.stride_row) for operand in operands[:count]}
         self.launches.append({"operands": {operand.name: operand.tensor.data for operand in operands[:count]}, "problem": copy.copy(problem), "o": o, "lse": lse, "d_lse": d_lse, "d": [d_o, d_q, d_k, d_v]})
         return 0
 
@@ -443,13 +443,14 @@ class Kinds(unittest.TestCase):
             sinks = self.tensor((4,), dtype="fp32")
             attune.attention(q, k, v, sinks=sinks)
             launch = self.library.launches[-1]
-            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV, _library.ALIBI_SLOPES]))
+            self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV, _library.ALIBI_SLOPES, _library.BIAS,
+                                                                                           _library.ATTENTION_MASK]))
             self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
             self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
-            self.assertEqual(list(launch["operands"]), list(range(_library.ALIBI_SLOPES + 1)))
+            self.assertEqual(list(launch["operands"]), list(range(_library.ATTENTION_MASK + 1)))
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind
@@ -489,7 +490,7 @@ class Kinds(unittest.TestCase):
     def test_slopes(self):
         q, k, v, out, grad_out = (self.tensor() for _ in range(5))
         lse = Tensor((2, 4, 100), "fp32")
-        for shape, strides, wanted in ((4,), (3,), (0, 3)), ((2, 4), (8, 2), (8, 2)):
+        for shape, strides, wanted in ((4,), (3,), (0, 3, 0)), ((2, 4), (8, 2), (8, 2, 0)):
             slopes = self.tensor(shape, dtype="fp32", strides=strides)
             attune.attention(q, k, v, alibi_slopes=slopes)
             launch = self.library.launches[-1]
@@ -505,6 +506,50 @@ class Kinds(unittest.TestCase):
                              (self.tensor((4,), dtype="fp32", device="cuda:1"), "on one device")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, alibi_slopes=wrong)
+
+    def test_tensors_of_pairs(self):
+        q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+        lse = Tensor((2, 4, 100), "fp32")
+        pairs, batch, heads, queries = _library.PAIRS, _library.PAIRS_BATCH, _library.PAIRS_HEADS, _library.PAIRS_QUERIES
+        for shape, strides, has, wanted in (((2, 4, 100, 100), None, pairs + batch + heads + queries, (40000, 10000, 100)),
+                                            ((1, 4, 100, 100), (7, 10000, 100, 1), pairs + heads + queries, (0, 10000, 100)),
+                                            ((2, 1, 1, 100), (300, 5, 5, 1), pairs + batch, (300, 0, 0)),
+                                            ((2, 4, 100, 100), (300, 0, 0, 1), pairs + batch, (300, 0, 0)),  # as expand() makes it
+                                            ((100, 100), (128, 1), pairs + queries, (0, 0, 128)), ((100,), (1,), pairs, (0, 0, 0))):
+            for name, operand, dtype in (("bias", _library.BIAS, "bf16"), ("bias", _library.BIAS, "fp32"),
+                                         ("attention_mask", _library.ATTENTION_MASK, "bool")):
+                given = {name: self.tensor(shape, dtype=dtype, strides=strides)}
+                with self.subTest(shape=shape, strides=strides, name=name, dtype=dtype):
+                    attune.attention(q, k, v, **given)
+                    problem = self.library.launches[-1]["problem"]
+                    self.assertEqual((problem.bias, problem.attention_mask), (has, 0) if name == "bias" else (0, has))
+                    self.assertEqual(problem.bias_fp32, dtype == "fp32")
+                    self.assertEqual(self.library.launches[-1]["operands"][operand], given[name].address)
+                    self.assertEqual(self.library.strides_of[operand], wanted)
+                    self.assertEqual(len(attune.backward(grad_out, q, k, v, out, lse, **given)), 3)
+                    self.assertEqual(self.library.strides_of[operand], wanted)
+                    self.assertIsNone(attune.unsupported(q, k, v, **given))
+        attune.attention(q, k, v)
+        problem = self.library.launches[-1]["problem"]
+        self.assertEqual((problem.bias, problem.attention_mask), (0, 0))
+        for wrong, words in ((dict(bias=self.tensor((3, 100), dtype="bf16")), "bias has shape .3, 100.: it must have .2, 4, 100, 100., a number for"),
+                             (dict(bias=self.tensor((100, 1), dtype="bf16")), "bias has shape .100, 1."),
+                             (dict(bias=self.tensor((1, 1, 1, 1, 100), dtype="bf16")), "bias has shape"),
+                             (dict(bias=self.tensor((100, 100), dtype="fp16")), "bias is fp16: it must be bf16 or fp32"),
+                             (dict(attention_mask=self.tensor((100, 100), dtype="bf16")), "attention_mask is bf16: it must be bool"),
+                             (dict(attention_mask=True), "attention_mask is a bool"),
+                             (dict(bias=self.tensor((100, 100), dtype="bf16", device="cuda:1")), "on one device"),
+                             (dict(bias=self.tensor((100, 100), requires_grad=True)), "bias requires a gradient, and gets none: pass bias.detach")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                attune.attention(q, k, v, **wrong)
+        self.assertIn("bias.detach()", attune.unsupported(q, k, v, bias=self.tensor((100, 100), requires_grad=True)))
+
+    def test_a_tensor_of_pairs_whose_keys_lie_apart_is_copied_and_said(self):
+        q, k, v = (self.tensor() for _ in range(3))
+        with self.assertLogs("attune", "WARNING") as logs:
+            attune.attention(q, k, v, bias=self.tensor((100, 100), dtype="bf16", strides=(1, 100)))
+        self.assertIn("bias whose elements of keys do not lie one after the other; it is copied", logs.output[0])
+        self.assertEqual(self.library.strides_of[_library.BIAS], (0, 0, 100))
 
     def test_a_call_inside_of_a_call_has_structs_of_its_own(self):
         outer, inner = [self.tensor() for _ in range(3)], [self.tensor() for _ in range(3)]

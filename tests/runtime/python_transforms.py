@@ -192,6 +192,7 @@ class WithSlopes(unittest.TestCase):
         return torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias)
 
     def test_values_and_gradients_of_each_head_and_batch_entry(self):
+        torch._dynamo.reset()  # few kinds of calls are compiled anew before it gives up
         for slopes in self.slopes, self.slopes[0], self.slopes.half(), self.slopes.mT.contiguous().mT:
             for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
                 leaves, others = ([value.clone().requires_grad_() for value in self.values] for _ in range(2))
@@ -205,8 +206,27 @@ class WithSlopes(unittest.TestCase):
         out = torch.vmap(lambda slopes: attune.attention(*self.values, alibi_slopes=slopes))(many)
         torch.testing.assert_close(out[1], attune.attention(*self.values, alibi_slopes=many[1]))
 
+    def test_tensors_of_pairs(self):
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        bias = torch.randn(1, 4, 6, 9).masked_fill(torch.rand(1, 4, 6, 9) < 0.1, -torch.inf)
+        for terms in (dict(bias=bias), dict(bias=bias.half()[0]), dict(bias=torch.randn(6, 9)), dict(attention_mask=torch.rand(2, 1, 1, 9) < 0.8),
+                      dict(bias=bias.mT.contiguous().mT, attention_mask=torch.rand(6, 9) < 0.8)):
+            for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+                leaves, others = ([value.clone().requires_grad_() for value in self.values] for _ in range(2))
+                out = function(*leaves, **terms)
+                mask = terms.get("bias", torch.zeros(())).float()
+                if "attention_mask" in terms:
+                    mask = torch.where(terms["attention_mask"], mask, -torch.inf)
+                q, k, v = others
+                expected = torch.nn.functional.scaled_dot_product_attention(
+                    q.float(), k.float().repeat_interleave(2, 1), v.float().repeat_interleave(2, 1), attn_mask=mask)
+                torch.testing.assert_close(out.float(), expected, atol=2e-3, rtol=2e-3)
+                for one, other in zip(*(torch.autograd.grad(each.float().square().sum(), of) for each, of in ((out, leaves), (expected, others)))):
+                    torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+
     def test_slopes_get_no_gradient_and_say_so(self):
-        with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):
+        with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and gets none: pass alibi_slopes.detach()"):
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())
         with torch.no_grad():
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())

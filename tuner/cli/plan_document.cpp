@@ -41,17 +41,7 @@ struct SourceOf {
 
   Json operator()(const Pointer& pointer) const { return {{"pointer", identifier(pointer.operand)}}; }
   Json operator()(const Stride& stride) const {
-    const OperandShape shape = operand_shape(plan.problem, stride.operand);
-    const TensorStrides packed = packed_strides(plan.problem, stride.operand);
-    switch (stride.dimension) {
-      case Dimension::batch:
-        return {{"value", packed.batch}};
-      case Dimension::head:
-        return {{"value", packed.head}};
-      case Dimension::row:
-        return {{"value", row_stride_argument(shape, packed)}};
-    }
-    throw Error(ErrorCode::internal, "a stride's dimension is unknown");
+    return {{"value", stride_argument(plan.problem, stride, packed_strides(plan.problem, stride.operand))}};
   }
   Json operator()(const TensorMap& map) const { return {{"tensor_map", identifier(map.operand)}}; }
   Json operator()(const Workspace& workspace) const {

@@ -53,6 +53,10 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
   if (operand == Operand::seqused_q || operand == Operand::seqused_kv) return {size(shape.batch)};
   std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
   if (!has_strides(operand)) return sizes;
+  if (is_of_pairs(operand)) {
+    sizes.push_back(size(shape.columns));
+    return sizes;
+  }
   if (problem.layout == Layout::bshd) std::swap(sizes[1], sizes[2]);
   sizes.push_back(size(shape.columns));
   return sizes;
@@ -62,7 +66,8 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
 std::string_view unit_of(Operand operand) {
   return operand == Operand::sinks          ? "query head"
          : operand == Operand::alibi_slopes ? "batch entry and query head"
-                                            : "batch entry";
+         : is_of_pairs(operand) ? "query and key of each batch entry and query head, with 1 where it repeats"
+                                : "batch entry";
 }
 
 std::map<std::string, std::string> metadata_of(const AttentionProblem& problem) {

@@ -21,8 +21,9 @@ struct QkvFile {
 QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 
 /// What the terms of a problem read, from tensors of the operands' names: `sinks`, F32, (query heads);
-/// `alibi_slopes`, F32, (batch, query heads); `seqused_q` and
-/// `seqused_kv`, or one of them, I32, (batch). Throws as read_qkv().
+/// `alibi_slopes`, F32, (batch, query heads); `bias`, as q or F32, and `attention_mask`, BOOL, (batch, query heads,
+/// queries, keys) with 1 of those along which the problem says that they repeat; `seqused_q` and `seqused_kv`, or one
+/// of them, I32, (batch). Throws as read_qkv().
 TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem);
 
 /// Writes random normal q, k and v of a problem, and what its terms read: what is given, and random_terms() of the

@@ -147,7 +147,9 @@ Verb make_run(CommandLine& command) {
           "safetensors with q, k and v (F16 or BF16), 4-D in the order of --layout: (batch, seq, head, dim) "
           "for bshd; with "
           "--sink also sinks (F32), one for each query head; with --alibi also alibi_slopes (F32), one for each "
-          "batch entry and query head; with --lengths used also seqused_q and "
+          "batch entry and query head; with --bias and --attention-mask also bias (as q, or F32 with --bias-fp32) and "
+          "attention_mask (BOOL), (batch, query heads, queries, keys) with 1 of those along which they repeat; with "
+          "--lengths used also seqused_q and "
           "seqused_kv (I32), or one of them, a number of rows for each batch entry")
       .required();
   verb->add_option("--output", options->output_path,

@@ -109,7 +109,7 @@ class CanonicalText {
       case ProblemFieldForm::name:
         if (std::find(field.names.begin(), field.names.end(), value) == field.names.end())
           row_.refuse_field(field.flag, fmt::format("'{}' is none of: {}", value, fmt::join(field.names, ", ")));
-        return add(value);
+        return add(field.word_of(value));
       case ProblemFieldForm::flag:
         if (value != "true" && value != "false")
           row_.refuse_field(field.flag, fmt::format("'{}' is neither true nor false", value));

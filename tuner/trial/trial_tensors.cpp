@@ -52,7 +52,7 @@ TrialTensors::TrialTensors(std::shared_ptr<Device> device, const AttentionProble
   // The emulator reports any access outside an allocation: there the margin would only hide it.
   const std::size_t margin = device_->can_time() ? kInputMargin : 0;
   const auto shift = [&](Operand operand) {
-    const bool moves = problem.alignment != 16 && operand_shape(problem, operand).has_columns();
+    const bool moves = problem.alignment != 16 && has_whole_rows(operand);
     return moves ? static_cast<std::size_t>(problem.alignment) : 0;
   };
   const auto lay_out = [&](Operand operand, std::size_t around) {

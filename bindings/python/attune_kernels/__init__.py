@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 from . import _calls, _library, _operators, _ops
 from ._library import AttuneError, set_log_callback
 from ._options import terms_of
+from ._reasons import tell_once
 from ._sdpa import disable_sdpa, enable_sdpa
 
 __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "enable_sdpa", "load_pack",
@@ -80,7 +81,7 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
+    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
 
@@ -110,6 +111,10 @@ def attention(
     alibi_slopes: (heads,) of q or (batch, heads), float32 or 16 bits, as flash-attn has them: a score loses its head's slope times
     abs(i + seq_kv - seq_q - j), of query i and key j, after the softcap and before the mask; with seqused_q and seqused_kv by those lengths.
     Slopes get no gradient.
+    bias: (batch, heads, seq, seq_kv) of q's type or float32, or one that broadcasts to it as PyTorch's do, but for the last dimension: added to
+    scores, after the softcap and before the mask; -inf hides a key. It gets no gradient. Where all keys of a query have the least finite number,
+    so that nothing is left of its scores, out is the mean of their values, as in PyTorch, and the query has no gradient.
+    attention_mask: the same of bool: a query attends to a key, of those that the mask leaves, where it is True.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -119,9 +124,9 @@ def attention(
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
                                               return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
                                               softcap=softcap, sinks=sinks, seqused_q=seqused_q, seqused_kv=seqused_kv,
-                                              alibi_slopes=alibi_slopes)
+                                              alibi_slopes=alibi_slopes, bias=bias, attention_mask=attention_mask)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _slopes_of_kernels(alibi_slopes))
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
         out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), terms)
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
@@ -132,8 +137,8 @@ def attention(
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if sinks is not None or seqused_q is not None or seqused_kv is not None or alibi_slopes is not None:
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _slopes_of_kernels(alibi_slopes))
+    if any(term is not None for term in (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)):
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
         if out is None and (is_differentiated or _operators_are_watched()):
             out, lse = _ops.forward(q, k, v, options, terms)
         else:
@@ -157,11 +162,20 @@ def _as_kernels_take_them(numbers):
     return numbers.float()
 
 
-def _slopes_of_kernels(slopes):
-    """What requires a gradient must not miss it in silence."""
-    if isinstance(slopes, torch.Tensor) and slopes.requires_grad and torch.is_grad_enabled():
-        raise ValueError("alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()")
-    return _as_kernels_take_them(slopes)
+def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask):
+    """What requires a gradient and gets none must not miss it in silence."""
+    for name, tensor in (("alibi_slopes", alibi_slopes), ("bias", bias)):
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} requires a gradient, and gets none: pass {name}.detach()")
+    return terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes), _with_keys_together("bias", bias),
+                    _with_keys_together("attention_mask", attention_mask))
+
+
+def _with_keys_together(name, tensor):
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
+        return tensor
+    tell_once(f"{name} whose elements of keys do not lie one after the other", "it is copied")
+    return tensor.contiguous()
 
 
 def _operators_are_watched():
@@ -246,6 +260,8 @@ def backward(
     seqused_q=None,
     seqused_kv=None,
     alibi_slopes=None,
+    bias=None,
+    attention_mask=None,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -257,7 +273,7 @@ def backward(
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes)
+    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
         return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms)
     return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms)
@@ -266,13 +282,16 @@ def backward(
 @_outside_graphs
 def unsupported(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
-    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
+    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
+    try:
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+    except ValueError as error:
+        return str(error)
     passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks))
     for pass_ in passes:
         try:
@@ -292,7 +311,7 @@ def _backward_outside_graphs(*arguments):
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
-            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
+            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
@@ -300,19 +319,19 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
     """
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, terms=terms), config)
 
 
 @_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
-    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None
+    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
 ):
     """The same for backward(), which attention() too runs in its backward pass."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms), config)
 
 
@@ -341,13 +360,14 @@ class Prepared(_PreparedPass):
     result cannot be differentiated."""
 
     @_outside_graphs
-    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
+    def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
+                 bias=None, attention_mask=None):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
         _refuse_forward_mode(q, k, v, sinks)
         if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        terms = terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes))
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
         out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
         return (out, lse) if return_lse else out
 
@@ -357,10 +377,11 @@ class PreparedBackward(_PreparedPass):
     heads and lengths."""
 
     @_outside_graphs
-    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None):
+    def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
+                 bias=None, attention_mask=None):
         _refuse_transforms()
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
-                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes))
+                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask))
 
 
 def _text_of(function, problem):

@@ -10,7 +10,7 @@ import ctypes
 import torch
 
 from . import _extension, _library
-from ._options import TERMS, Options
+from ._options import BROADCAST, CONTIGUOUS, SHARED, TERMS, Options, broadcast_strides
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -360,6 +360,9 @@ class Checked:
             sink=self.sinks is not None,
             used_lengths=self.has_used_lengths,
             alibi=self.terms is not None and self.terms.alibi_slopes is not None,
+            bias=_dimensions_of(None if self.terms is None else self.terms.bias),
+            bias_fp32=self.terms is not None and self.terms.bias is not None and self.terms.bias.dtype == torch.float32,
+            attention_mask=_dimensions_of(None if self.terms is None else self.terms.attention_mask),
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -392,8 +395,12 @@ class Checked:
         names = list(range(count))
         tensors = {name: self._view(views[name]) if name in views else _library.Tensor() for name in names}
         for term, tensor in zip(TERMS, self.terms or ()):
-            strides = (0, 0) if tensor is None or not term.shared else tensor.stride() if tensor.dim() == 2 else (0, tensor.stride(0))
-            tensors[term.operand] = _library.Tensor(0, *strides, 0)
+            strides = (0, 0, 0)
+            if tensor is not None and term.lies == SHARED:
+                strides = (*tensor.stride(), 0) if tensor.dim() == 2 else (0, tensor.stride(0), 0)
+            elif tensor is not None and term.lies == BROADCAST:
+                strides = broadcast_strides(tensor)
+            tensors[term.operand] = _library.Tensor(0, *strides)
             if grads is not None and term.gradient is not None:
                 tensors[term.gradient] = _library.Tensor()
         return _library.operands(tensors)
@@ -414,18 +421,26 @@ class Checked:
         return self.terms is not None and (self.terms.seqused_q is not None or self.terms.seqused_kv is not None)
 
     def _check_term(self, term, name, tensor):
-        extents = dict(batch=self.lse_shape[0], heads=self.lse_shape[1])
+        extents = dict(batch=self.lse_shape[0], heads=self.lse_shape[1], queries=self.lse_shape[2], keys=self.k.shape[self.seq_axis])
         shape = tuple(extents[extent] for extent in term.extents)
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for {term.of}")
         if tensor.device != self.q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {self.q.device}: they must be on one device")
-        if tensor.dtype != getattr(torch, term.dtype):
-            raise TypeError(f"{name} is {tensor.dtype}: it must be torch.{term.dtype}")
-        if tuple(tensor.shape) != shape and not (term.shared and tuple(tensor.shape) == shape[1:]):
-            wanted = f"{shape[1:]} or {shape}" if term.shared else str(shape)
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}: it must have {wanted}, a number for {term.of}")
-        if not term.shared and not tensor.is_contiguous():
+        dtypes = [self.q.dtype if dtype == "q" else getattr(torch, dtype) for dtype in term.dtypes]
+        if tensor.dtype not in dtypes:
+            raise TypeError(f"{name} is {tensor.dtype}: it must be {' or '.join(map(str, dtypes))}")
+        given = tuple(tensor.shape)
+        if term.lies == BROADCAST:
+            if len(given) > 4 or any(mine not in (1, whole) for mine, whole in zip(reversed(given), reversed(shape))) or given[-1:] != shape[-1:]:
+                raise ValueError(f"{name} has shape {given}: it must have {shape}, a number for {term.of}, or one that lacks dimensions in front "
+                                 f"or has 1 of those other than the last, along which it repeats")
+            if given[-1] > 1 and tensor.stride(-1) != 1:
+                raise ValueError(f"the last dimension of {name} is not contiguous: call {name}.contiguous()")
+        elif given != shape and not (term.lies == SHARED and given == shape[1:]):
+            wanted = f"{shape[1:]} or {shape}" if term.lies == SHARED else str(shape)
+            raise ValueError(f"{name} has shape {given}: it must have {wanted}, a number for {term.of}")
+        if term.lies == CONTIGUOUS and not tensor.is_contiguous():
             raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
 
     def _check_lse(self, name, tensor):
@@ -443,6 +458,15 @@ class Checked:
     def _view(self, tensor):
         strides = tensor.stride()
         return _library.Tensor(tensor.data_ptr(), strides[0], strides[self.head_axis], strides[self.seq_axis])
+
+
+def _dimensions_of(tensor):
+    """Of a tensor of pairs, as attune_problem names them: along others its stride is 0."""
+    if tensor is None:
+        return 0
+    strides = broadcast_strides(tensor)
+    return _library.PAIRS + sum(dimension for dimension, stride in zip((_library.PAIRS_BATCH, _library.PAIRS_HEADS, _library.PAIRS_QUERIES), strides)
+                                if stride != 0)
 
 
 def needs_grad(*tensors):

@@ -2,9 +2,10 @@
 
     torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
-    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, ...) -> (out, lse)
-    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, ...)
-        -> (grad_q, grad_k, grad_v, grad_sinks)
+    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, ...)
+        -> (out, lse)
+    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse,
+        grad_lse, causal, ...) -> (grad_q, grad_k, grad_v, grad_sinks)
 
 Of what a call's terms lack grad_sinks is empty.
 
@@ -15,7 +16,7 @@ dispatcher costs more host time than attention(), which therefore takes this way
 import torch
 
 from . import _calls, _library
-from ._options import SCHEMA, TERM_SCHEMA, TERMS, Options, Terms
+from ._options import CONTIGUOUS, SCHEMA, TERM_SCHEMA, TERMS, Options, Terms
 
 _SCHEMAS = {
     "forward": f"(Tensor q, Tensor k, Tensor v, {SCHEMA}) -> (Tensor out, Tensor lse)",
@@ -133,7 +134,7 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
 
 def _split(given):
     """The Terms at the front of an operator's arguments, as kernels take them, and what follows."""
-    terms = Terms(*(tensor if tensor is None or term.shared else tensor.contiguous() for term, tensor in zip(TERMS, given)))
+    terms = Terms(*(tensor if tensor is None or term.lies != CONTIGUOUS else tensor.contiguous() for term, tensor in zip(TERMS, given)))
     return terms, given[len(TERMS):]
 
 
@@ -263,9 +264,10 @@ class _TransformedForwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, scale, layout, top_left, window, deterministic, invariant, softcap):
-        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, causal, scale, layout, top_left, window,
-                                                           deterministic, invariant, softcap)
+    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, scale, layout, top_left, window, deterministic,
+                invariant, softcap):
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, scale,
+                                                           layout, top_left, window, deterministic, invariant, softcap)
 
     setup_context = staticmethod(_keep_for_backward_with_terms)
     backward = staticmethod(_differentiate_forward_with_terms)
@@ -276,11 +278,11 @@ class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
-                invariant, softcap):
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, causal, scale, layout,
+                top_left, window, deterministic, invariant, softcap):
         return torch.ops.attune_kernels.backward_with_terms(
-            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic,
-            invariant, softcap)
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, causal, scale, layout, top_left,
+            window, deterministic, invariant, softcap)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -26,17 +26,28 @@ def _literal(value):
 
 SCHEMA = ", ".join(f"{option.schema} {option.name}={_literal(option.default)}" for option in OPTIONS)
 
-# A tensor that a term reads, with the number of its operand in the C interface, that of its gradient if it has one, the type and the extents
-# of its elements, which may lack the batch where all of it shares them, and what they are numbers of.
-Term = collections.namedtuple("Term", ["name", "operand", "gradient", "dtype", "extents", "shared", "of"])
+# A tensor that a term reads, with the number of its operand in the C interface, that of its gradient if it has one, the types and the extents
+# of its elements, and what they are numbers of. CONTIGUOUS: as it is. SHARED: it may lack the batch, where all of it shares the numbers, and
+# has strides. BROADCAST: it may lack dimensions or have 1 of them, as PyTorch broadcasts, and has strides. "q": the type of q.
+CONTIGUOUS, SHARED, BROADCAST = "contiguous", "shared", "broadcast"
+_PAIRS = ("batch", "heads", "queries", "keys")
+Term = collections.namedtuple("Term", ["name", "operand", "gradient", "dtypes", "extents", "lies", "of"])
 TERMS = (
-    Term("sinks", _library.SINKS, _library.D_SINKS, "float32", ("heads",), False, "each head of q"),
-    Term("seqused_q", _library.SEQUSED_Q, None, "int32", ("batch",), False, "each batch entry"),
-    Term("seqused_kv", _library.SEQUSED_KV, None, "int32", ("batch",), False, "each batch entry"),
-    Term("alibi_slopes", _library.ALIBI_SLOPES, None, "float32", ("batch", "heads"), True, "each head of q, or of each batch entry"),
+    Term("sinks", _library.SINKS, _library.D_SINKS, ("float32",), ("heads",), CONTIGUOUS, "each head of q"),
+    Term("seqused_q", _library.SEQUSED_Q, None, ("int32",), ("batch",), CONTIGUOUS, "each batch entry"),
+    Term("seqused_kv", _library.SEQUSED_KV, None, ("int32",), ("batch",), CONTIGUOUS, "each batch entry"),
+    Term("alibi_slopes", _library.ALIBI_SLOPES, None, ("float32",), ("batch", "heads"), SHARED, "each head of q, or of each batch entry"),
+    Term("bias", _library.BIAS, None, ("q", "float32"), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
+    Term("attention_mask", _library.ATTENTION_MASK, None, ("bool",), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
 )
 Terms = collections.namedtuple("Terms", [term.name for term in TERMS], defaults=[None] * len(TERMS))
 TERM_SCHEMA = ", ".join(f"Tensor? {term.name}" for term in TERMS)
+
+
+def broadcast_strides(tensor):
+    """Of batch, heads and queries, 0 along which a tensor of pairs repeats."""
+    lacking = 4 - tensor.dim()
+    return tuple(0 if axis < lacking or tensor.shape[axis - lacking] == 1 else tensor.stride(axis - lacking) for axis in range(3))
 
 
 def terms_of(*tensors):

@@ -38,6 +38,7 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bindings->set("row_access", problem.alignment >= 16 ? "whole" : "elements");
   bindings->conditions["programmatic_launch"] = followed;
   bindings->set("statistics_order", name_of(order));
+  bindings->conditions["vanishing_rows"] = problem.bias != PairTensor::none;
   bind_sequence(problem, bindings);
   bindings->set("head_dim_v", problem.head_dim_v());
   return launch;

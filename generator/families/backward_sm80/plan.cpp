@@ -148,16 +148,8 @@ class Launches {
     const ChunkSwizzle swizzle = chunk_swizzle(problem_.head_dim);
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
-    of_keys ? bind_score_gradient(problem_, &bindings) : bind_score_words(problem_, &bindings);
-    // What steps are told of ALiBi.
-    const auto of_alibi = [&](const char* text) { return problem_.alibi ? text : ""; };
-    bindings.set("slope_parameter", of_alibi(", float slope"));
-    bindings.set("and_alibi_slope", of_alibi(", slope"));
-    if (of_keys) {
-      bindings.set("loss_parameter", of_alibi(", const AlibiLoss& loss"));
-      bindings.set("and_alibi_loss", of_alibi(", loss"));
-    }
-    bindings.set("and_loss", of_alibi(of_keys ? ", loss.of(8 * (i / 2), 8 * n + i % 2)" : ", loss"));
+    of_keys ? bind_score_gradient(problem_, &bindings) : bind_exponent_terms(problem_, &bindings);
+    bind_terms_of_step(of_keys, &bindings);
     bind_head_dims(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
@@ -172,6 +164,31 @@ class Launches {
     bindings.set("streamed_tile_bytes", static_cast<std::int64_t>(streamed_bytes));
     shared.bind(&bindings);
     return bindings;
+  }
+
+  // What steps are told of the head, and what they ask ExponentTerms.
+  void bind_terms_of_step(bool of_keys, TemplateBindings* bindings) const {
+    const bool pairs = problem_.has_pair_tensors(), alibi = problem_.alibi, terms = pairs || alibi;
+    const auto if_terms = [&](const char* text) { return terms ? text : ""; };
+    bindings->set("head_parameters", std::string(if_terms(", i32 head")) + (alibi ? ", float slope" : ""));
+    bindings->set("and_head", std::string(if_terms(", head")) + (alibi ? ", slope" : ""));
+    bindings->set("and_gain",
+                  if_terms(of_keys ? ", terms.gain(8 * n + i % 2, 8 * (i / 2))" : ", terms.gain(0, 8 * n + e)"));
+    if (of_keys) {
+      bindings->set("terms_parameter", if_terms(", const ExponentTerms& terms"));
+      bindings->set("and_terms", if_terms(", terms"));
+    }
+    bindings->set("slope_of_terms", alibi ? "slope, " : "");
+    bindings->set("head_of_terms", pairs ? "head" : "/*head*/");
+    bindings->set("slope_of_head", alibi ? ", float slope" : "");
+    const std::string and_pairs = alibi && pairs ? ", " : "";
+    bindings->set(
+        "members_of_terms",
+        (alibi ? "slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query)))" : "") +
+            and_pairs + (pairs ? "args(args), sequence(sequence), head(head), query(query), key(key)" : ""));
+    bindings->set("gain_of_terms",
+                  std::string(pairs ? "pair_gain(args, sequence, head, query + queries, key + keys)" : "") +
+                      (alibi ? " - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries))" : ""));
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {

@@ -170,10 +170,15 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("and_score", sloped ? ", score(args)" : "");
   // What is said of rows is cheaper; a derivative wants the score as it was, and bits that tell of no block each pair
   // by itself.
-  bindings.set("alibi_parameter", problem.alibi ? ", const Alibi& alibi" : "");
-  bindings.conditions["alibi_of_rows"] = problem.alibi && !problem.invariant;
-  bindings.conditions["alibi_mended"] = problem.alibi && !problem.invariant && !sloped;
-  bindings.conditions["alibi_of_pairs"] = problem.alibi && (problem.invariant || sloped);
+  const bool pairs = problem.has_pair_tensors();
+  bindings.set("terms_parameter", bindings.conditions["exponent_terms"] ? ", const Terms& terms" : "");
+  bindings.conditions["alibi_of_rows"] = problem.alibi && !problem.invariant && !pairs;
+  bindings.conditions["alibi_mended"] = problem.alibi && !problem.invariant && !pairs && !sloped;
+  bindings.conditions["alibi_of_pairs"] = problem.alibi && (problem.invariant || pairs || sloped);
+  bindings.set("and_alibi_words", problem.alibi ? " and by ALiBi" : "");
+  bindings.set("and_alibi_of_pairs", problem.alibi ? ", AlibiOfPairs(slope, place)" : "");
+  bindings.set("and_alibi_gain", problem.alibi ? " + alibi.gain(from, i)" : "");
+  if (config.split_dkdv) bindings.set("live", problem.alibi ? "live" : "/*live*/");
   bindings.conditions["slopes_shared"] = sloped && !config.split_dkdv;
   bindings.set("slopes_place", config.split_dkdv ? "in registers" : "in the buffer of dS");
   bindings.set("slopes_type", config.split_dkdv ? "PackedScores&" : "u32");

@@ -56,7 +56,7 @@ ArgumentLayout combine_arguments(const AttentionProblem& problem) {
   append_strides(&fields, {Operand::o});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q});
   append_score_unit(&fields, problem);
-  if (!problem.alibi) fields.push_back(Scalar::softmax_scale_log2);
+  if (!problem.adds_to_scores()) fields.push_back(Scalar::softmax_scale_log2);
   fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
 }

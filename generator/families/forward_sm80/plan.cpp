@@ -38,7 +38,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append_lengths(&fields, problem);
   append_mask(&fields, problem);
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
-  fields.push_back(Scalar::softmax_scale_log2);
+  append_score_scale(&fields, problem);
   append_score(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
@@ -63,9 +63,14 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   bindings.set("even_tiles", whole ? "true" : "false");
   bindings.set("partial_blocks", whole && !hides_pairs(problem.mask) && !problem.alibi ? "false" : "true");
   // What a step is told of the rows.
-  bindings.set("step_rows", problem.alibi ? "const QueryTile& tile" : "const Sequence& sequence");
-  bindings.set("rows_of_step", problem.alibi ? "tile" : "tile.sequence");
-  bindings.set("sequence_of_step", problem.alibi ? "tile.sequence" : "sequence");
+  const bool terms = problem.adds_to_scores() || problem.has_pair_tensors();
+  bindings.set("step_rows", terms ? "const QueryTile& tile" : "const Sequence& sequence");
+  bindings.set("rows_of_step", terms ? "tile" : "tile.sequence");
+  bindings.set("sequence_of_step", terms ? "tile.sequence" : "sequence");
+  bindings.set("terms_of_row", initializers(problem,
+                                            "AlibiKeys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, "
+                                            "alibi_diagonal(args, tile.sequence, query), first_key)",
+                                            "PairRow(args, tile.sequence, tile.head_of(row), query, first_key)"));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);

@@ -40,7 +40,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append_lengths(&fields, problem);
   append_mask(&fields, problem);
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
-  fields.push_back(Scalar::softmax_scale_log2);
+  append_score_scale(&fields, problem);
   append_score(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
@@ -66,6 +66,17 @@ std::string mainloop_partial(const KernelConfig& config) {
 }
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
+
+// What a row's ScoreTerms are made from.
+void bind_terms_of_row(const AttentionProblem& problem, const KernelConfig& config, bool alibi_shared,
+                       bool alibi_beyond, TemplateBindings* bindings) {
+  bindings->set("row_heads", config.pack_gqa ? 2 : 1);
+  const std::string pairs = "PairRow(args, rows.sequence, rows.heads[half % kRowHeads], query, first_key)";
+  const std::string alibi = fmt::format(
+      "AlibiKeys(rows.slopes[half % kRowHeads], {}, alibi_diagonal(args, rows.sequence, query){}, first_key)",
+      alibi_beyond ? "rows.side_of(block)" : "1.0f", alibi_shared ? ", rows.origin" : "");
+  bindings->set("terms_of_row", initializers(problem, alibi, pairs));
+}
 
 int persistent_ctas(const KernelConfig& config, const DeviceSpec& device) {
   return device.sm_count * config.ctas_per_sm / config.cluster * config.cluster;
@@ -114,15 +125,13 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   // do not.
   const bool alibi_shared = problem.alibi && !config.pack_gqa && !problem.invariant;
   bindings.conditions["alibi_shared"] = alibi_shared;
-  bindings.set("alibi_origin", alibi_shared ? ", rows.origin" : "");
   bindings.set("minus_alibi", alibi_shared ? " - alibi" : "");
   // Where queries see whole blocks beyond their diagonals, and sums stay in the registers meanwhile.
   const bool alibi_beyond = problem.alibi && problem.mask != MaskKind::causal && !adds_sums(problem, config) &&
                             !problem.invariant && !config.ascending_keys;
   bindings.conditions["alibi_beyond"] = alibi_beyond;
   bindings.conditions["whole_blocks"] = alibi_beyond;
-  bindings.set("alibi_side", alibi_beyond ? "rows.side_of(block)" : "1.0f");
-  bindings.set("slopes", config.pack_gqa ? 2 : 1);
+  bind_terms_of_row(problem, config, alibi_shared, alibi_beyond, &bindings);
   bindings.set("ordered_warpgroups", text_of(config.warpgroup_order != WarpgroupOrder::free));
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("headroom", forward_sm90_headroom(problem, config));

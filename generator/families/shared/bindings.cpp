@@ -13,6 +13,11 @@ std::string partial_name(std::string_view word) {
   return name;
 }
 
+std::string initializers(const AttentionProblem& problem, const std::string& alibi, const std::string& pairs) {
+  return (problem.alibi ? alibi : "") + (problem.alibi && problem.has_pair_tensors() ? ", " : "") +
+         (problem.has_pair_tensors() ? pairs : "");
+}
+
 void bind_invariance(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   const bool split = config.key_parts != 1;
   bindings->conditions["invariant"] = problem.invariant;
@@ -26,8 +31,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_elements(problem, bindings);
   bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
-  bind_score_words(problem, bindings);
-  bindings->set("scaled", problem.softcap != 0 ? "softcap" : "scale");
+  bind_score_terms(problem, bindings);
   bind_key_blocks(config.key_parts != 1, problem.alibi, bindings);
   bind_row_end(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;

@@ -18,6 +18,9 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
 /// How the rows of an invariant problem are summed, and that those of another are not.
 void bind_invariance(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
+/// Those of the members of ScoreTerms that the problem's have.
+std::string initializers(const AttentionProblem& problem, const std::string& alibi, const std::string& pairs);
+
 /// The name of the template that is bound for a choice: its word, with '_' for '-'.
 std::string partial_name(std::string_view word);
 

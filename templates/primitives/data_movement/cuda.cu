@@ -11,6 +11,11 @@ __device__ __forceinline__ u16 ld_global_b16(const void* from) {
   asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(r) : "l"(from));
   return r;
 }
+__device__ __forceinline__ u32 ld_global_u8(const void* from) {
+  u32 r;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(r) : "l"(from));
+  return r;
+}
 __device__ __forceinline__ void st_global_b16(void* to, u16 x) {
   asm volatile("st.global.b16 [%0], %1;" ::"l"(to), "h"(x) : "memory");
 }

@@ -25,6 +25,7 @@ inline void store_shared(const char* name, u32 to, T x) {
 inline u32 shared_base() { return emulator.shared_base(); }
 
 inline u16 ld_global_b16(const void* from) { return load_global<u16>("ld_global_b16", from); }
+inline u32 ld_global_u8(const void* from) { return load_global<unsigned char>("ld_global_u8", from); }
 inline void st_global_b16(void* to, u16 x) { store_global("st_global_b16", to, x); }
 inline void st_global_b32(void* to, u32 x) { store_global("st_global_b32", to, x); }
 inline void st_global_f32(void* to, float x) { store_global("st_global_f32", to, x); }

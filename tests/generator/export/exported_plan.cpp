@@ -81,6 +81,13 @@ TEST_CASE("an export's page says which sizes its kernels take", "[nogpu]") {
   CHECK(has(packed.at("README.md"), "seq_kv - seq_q lets the last query see the last key"));
 }
 
+TEST_CASE("kernels with tensors of pairs are not exported yet", "[nogpu]") {
+  for (const char* problem : {"sq100 d64 bias=bhqk", "backward sq100 d64 attention-mask=b11k"}) {
+    CHECK_THROWS_WITH(export_of(plan_of(problem, "sm80 q64 kv64 w4 st2", "a100"), "a100", {"my_attention", "1", ""}),
+                      ContainsSubstring("have no launcher yet"));
+  }
+}
+
 TEST_CASE("names of exports", "[nogpu]") {
   const KernelPlan plan = plan_of("sq64 d64", "sm80 q64 kv64 w4 st2", "a100");
   CHECK(default_export_name(plan) == "attune_forward_bf16_d64");

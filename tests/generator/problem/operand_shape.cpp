@@ -45,13 +45,19 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
   CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72", Operand::v) == std::array<std::int64_t, 3>{64800, 72, 216});
   CHECK(strides("b2 hq6 hkv3 sq100 skv300 d72 bhsd", Operand::v) == std::array<std::int64_t, 3>{64800, 21600, 72});
   CHECK(strides("b2 hq6 sq100 d72 alibi", Operand::alibi_slopes) == std::array<std::int64_t, 3>{6, 1, 6});
+  // Tensors of pairs have one order, and 0 along what they repeat along.
+  CHECK(strides("b2 hq6 sq100 skv300 d72 bias=bhqk", Operand::bias) == std::array<std::int64_t, 3>{180000, 30000, 300});
+  CHECK(strides("b2 hq6 sq100 skv300 d72 bias=1hqk", Operand::bias) == std::array<std::int64_t, 3>{0, 30000, 300});
+  CHECK(strides("b2 hq6 sq100 skv300 d72 attention-mask=b11k", Operand::attention_mask) ==
+        std::array<std::int64_t, 3>{300, 0, 0});
+  CHECK(strides("b2 hq6 sq100 skv300 d72 bias=111k", Operand::bias) == std::array<std::int64_t, 3>{0, 0, 0});
   CHECK_THROWS_AS(strides("b2", Operand::lse), Error);
   CHECK_THROWS_AS(strides("b2", Operand::d_lse), Error);
 }
 
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
-  const AttentionProblem forward = parse_problem("forward sink used alibi"),
-                         backward = parse_problem("backward sink used alibi");
+  const AttentionProblem forward = parse_problem("forward sink used alibi bias=bhqk attention-mask=b11k"),
+                         backward = parse_problem("backward sink used alibi bias=bhqk attention-mask=b11k");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
@@ -73,6 +79,8 @@ TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
   CHECK(names(inputs_of(parse_problem("forward used"))) == "q k v seqused_q seqused_kv ");
   CHECK(names(inputs_of(parse_problem("forward alibi"))) == "q k v alibi_slopes ");
+  CHECK(names(inputs_of(parse_problem("forward bias=bhqk"))) == "q k v bias ");
+  CHECK(names(inputs_of(parse_problem("forward attention-mask=11qk"))) == "q k v attention_mask ");
   CHECK(names(inputs_of(parse_problem("backward"))) == "q k v o lse do dlse ");
   CHECK(names(inputs_of(parse_problem("backward sink"))) == "q k v o lse do dlse sinks ");
   CHECK(names(inputs_of(parse_problem("backward sink used-top-left causal"))) ==

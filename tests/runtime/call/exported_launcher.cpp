@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[15];
-  long long strides[15][3];
+  void* data[17];
+  long long strides[17][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[15];
-  long long strides[15][3];
+  void* data[17];
+  long long strides[17][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 15);
+static_assert(kOperandCount == 17);
 
 struct Exported {
   const char* problem;
@@ -171,7 +171,7 @@ std::string shim_of(const KernelPlan& plan, const std::string& name) {
       text += fmt::format("  call.{0} = static_cast<decltype(call.{0})>(asked.data[{1}]);\n", id, number);
       if (!has_strides(operand)) continue;
       for (const auto& [dimension, index] : {std::pair{"batch", 0}, std::pair{"head", 1}, std::pair{"row", 2}}) {
-        if (index == 2 && !operand_shape(plan.problem, operand).has_columns()) continue;
+        if (index == 2 && !has_whole_rows(operand)) continue;
         text += fmt::format("  call.{0}_stride_{1} = asked.strides[{2}][{3}];\n", id, dimension, number, index);
       }
     }

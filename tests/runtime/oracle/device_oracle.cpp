@@ -67,6 +67,10 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
     compare_oracles(device, simplest_mask(window), number % 3);
     window.alibi = true;
     compare_oracles(device, simplest_mask(window), number % 3);
+    window.bias = number % 2 == 0 ? PairTensor::bhqk : PairTensor::hk;
+    window.bias_fp32 = number % 3 == 0;
+    window.attention_mask = number % 2 == 0 ? PairTensor::bk : PairTensor::qk;
+    compare_oracles(device, simplest_mask(window), number % 3);
   }
 }
 
@@ -371,6 +375,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
        "backward bf16 b3 hq4 hkv2 sq30 skv40 d40 causal used sink softcap3",
        "backward fp16 b2 hq4 hkv2 sq30 skv40 d40 alibi",
        "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal used alibi softcap3",
+       "backward fp16 b2 hq4 hkv2 sq30 skv40 d40 bias=1hqk attention-mask=b11k",
+       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal alibi bias=b1qk bias-fp32 attention-mask=bhqk softcap3 sink",
        "backward fp16 b3 hq2 sq40 skv20 d16 used"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
@@ -381,7 +387,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the GPU"
       open_cuda_device(0),
       {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq6 hkv2 sq300 skv500 d72 causal",
        "backward bf16 b3 sq65 skv170 d256", "backward fp16 hq8 sq256 d128 causal",
-       "backward bf16 b4 hq4 hkv2 sq300 skv200 d64 window=50,20 used sink"});
+       "backward bf16 b4 hq4 hkv2 sq300 skv200 d64 window=50,20 used sink",
+       "backward fp16 b2 hq4 hkv2 sq300 skv400 d64 bias=bhqk attention-mask=b11k"});
 }
 
 TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {

@@ -80,14 +80,28 @@ double capped(const AttentionProblem& p, double score) {
   return p.softcap == 0 ? score : p.softcap * std::tanh(score / p.softcap);
 }
 
-// What ALiBi adds to the score of a query and a key that it attends to.
+double element_of(const Case& c, Operand operand, std::int64_t b, std::int64_t h, std::int64_t query,
+                  std::int64_t key) {
+  const OperandShape shape = operand_shape(c.problem, operand);
+  const std::int64_t of_head = (b % shape.batch) * shape.heads + h % shape.heads;
+  const auto at = static_cast<std::size_t>((of_head * shape.rows + query % shape.rows) * shape.columns + key);
+  if (shape.element == ElementType::boolean) return c.terms.of<std::uint8_t>(operand)[at];
+  return shape.element == ElementType::fp32 ? c.terms.of<float>(operand)[at]
+                                            : to_double(c.problem.dtype, c.terms.of<std::uint16_t>(operand)[at]);
+}
+
+// What is added to the score of a query and a key that it attends to.
 double added(const Case& c, std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t key) {
   const AttentionProblem& p = c.problem;
-  if (!p.alibi) return 0;
+  double sum = 0;
+  if (p.bias != PairTensor::none) sum += element_of(c, Operand::bias, b, h, query, key);
+  if (p.attention_mask != PairTensor::none && element_of(c, Operand::attention_mask, b, h, query, key) == 0)
+    sum = -std::numeric_limits<double>::infinity();
+  if (!p.alibi) return sum;
   const std::int64_t diagonal =
       query + rows_of(c.used(Operand::seqused_kv), b, p.seq_kv) - rows_of(c.used(Operand::seqused_q), b, p.seq_q);
-  return -c.terms.of<float>(Operand::alibi_slopes)[static_cast<std::size_t>(b * p.heads_q + h)] *
-         static_cast<double>(std::abs(diagonal - key));
+  return sum - c.terms.of<float>(Operand::alibi_slopes)[static_cast<std::size_t>(b * p.heads_q + h)] *
+                   static_cast<double>(std::abs(diagonal - key));
 }
 
 // sum(dO o O) + sum(dLSE o LSE), of inputs that are any doubles.
@@ -207,6 +221,12 @@ std::vector<AttentionProblem> tiny_problems() {
           problems.push_back(problem);
           problem.alibi = true;
           problems.push_back(problem);
+          problem.bias = group == 1 ? PairTensor::bhqk : PairTensor::hqk;
+          problem.bias_fp32 = group == 1;
+          problem.attention_mask = PairTensor::bk;
+          problems.push_back(problem);
+          problem.bias = problem.attention_mask = PairTensor::none;
+          problem.bias_fp32 = false;
           problem.softcap = 0;
           problem.sink = false;
           problem.lengths = Lengths::whole;
