@@ -42,11 +42,11 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136, 144};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
               offsetof(attune_problem, alibi) == 120 && offsetof(attune_problem, bias_fp32) == 128 &&
-              sizeof(attune_problem) == 136);
+              offsetof(attune_problem, bias_gradient) == 136 && sizeof(attune_problem) == 144);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -62,7 +62,8 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::seqused_kv, ATTUNE_SEQUSED_KV) &&
               is_named(attune::Operand::alibi_slopes, ATTUNE_ALIBI_SLOPES) &&
               is_named(attune::Operand::bias, ATTUNE_BIAS) &&
-              is_named(attune::Operand::attention_mask, ATTUNE_ATTENTION_MASK) && attune::kOperandCount == 17);
+              is_named(attune::Operand::attention_mask, ATTUNE_ATTENTION_MASK) &&
+              is_named(attune::Operand::d_bias, ATTUNE_D_BIAS) && attune::kOperandCount == 18);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -248,6 +249,8 @@ struct Request {
     problem.bias = pair_tensor_of("bias", from.bias);
     problem.bias_fp32 = flag_of("bias_fp32", from.bias_fp32);
     problem.attention_mask = pair_tensor_of("attention_mask", from.attention_mask);
+    problem.bias_gradient = flag_of("bias_gradient", from.bias_gradient) && problem.pass == attune::Pass::backward;
+    if (from.reserved != 0) refuse("problem.reserved is " + std::to_string(from.reserved) + ": must be 0");
     if (flag_of("used_lengths", from.used_lengths)) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;
@@ -306,7 +309,7 @@ attune::Tensors tensors_of(const attune_operand* operands, std::size_t count) {
     const attune_operand& operand = operands[i];
     const auto refuse_it = [&](const std::string& what) { refuse("operands[" + std::to_string(i) + "]" + what); };
     if (operand.name < 0 || operand.name >= static_cast<std::int32_t>(attune::kOperandCount)) {
-      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_ATTENTION_MASK (" +
+      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_D_BIAS (" +
                 std::to_string(attune::kOperandCount - 1) + ")");
     }
     if (operand.reserved != 0) refuse_it(".reserved must be 0");

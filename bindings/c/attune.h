@@ -133,6 +133,8 @@ typedef struct attune_problem {
   int32_t bias;         /* with ATTUNE_BIAS, which has these dimensions: ATTUNE_PAIRS and others; 0: without */
   int32_t bias_fp32;    /* 1: the bias is fp32; 0: it is of `dtype` */
   int32_t attention_mask; /* with ATTUNE_ATTENTION_MASK, as `bias` */
+  int32_t bias_gradient;  /* 1: backward writes ATTUNE_D_BIAS; 0: it does not. Forward does not look at it */
+  int32_t reserved;       /* 0 */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -155,7 +157,8 @@ typedef struct attune_tensor {
  * read slopes: fp32 (batch, heads_q) with strides of the batch and the head, of which the first is 0 where all batch
  * entries share them. Slopes have no gradient. Problems with a bias or an attention mask read it: elements of dtype or
  * fp32, or one byte each, those of keys contiguous, with strides of the batch, the head and the row (of queries), of
- * which those are not read along which it repeats. */
+ * which those are not read along which it repeats. Backward writes the bias's gradient where the problem asks for it,
+ * of its shape and type, summed over what it repeats along; its bits are the same for the same inputs, always. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -173,7 +176,8 @@ enum {
   ATTUNE_SEQUSED_KV = 13,
   ATTUNE_ALIBI_SLOPES = 14,
   ATTUNE_BIAS = 15,
-  ATTUNE_ATTENTION_MASK = 16
+  ATTUNE_ATTENTION_MASK = 16,
+  ATTUNE_D_BIAS = 17
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left

@@ -169,6 +169,39 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
                  {Workspace{kDkFp64}, Workspace{kDvFp64}, Scalar::key_tiles})};
 }
 
+KernelLaunch generate_bias_reference(const AttentionProblem& problem, const DeviceSpec& device,
+                                     const TemplateSet& templates, KernelTarget target) {
+  validate(problem);
+  constexpr int kTile = 16;
+  static_assert(kTile * kTile == kThreads);
+  AttentionProblem of_class = problem;
+  of_class.alignment = 16;  // which it does not ask for
+  TemplateBindings bindings;
+  bindings.set("dtype", dtype_name(problem.dtype));
+  bindings.set("mask", std::string(to_string(problem.mask)));
+  bindings.set("score", oracle_score(problem));
+  bindings.set("lengths", oracle_lengths(problem));
+  bindings.set("score_formula", oracle_score_formula(problem));
+  bind_oracle_added(problem, &bindings);
+  bindings.set("head_dim", problem.head_dim);
+  bindings.set("rows_per_tile", kTile);
+  Arguments arguments;
+  append_pointers(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
+  append_strides(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
+  append(&arguments, {Workspace{kLseFp64}, Workspace{kRowStatisticsFp64}, Workspace{kDbiasFp64}, Workspace{kPartials},
+                      kUnitRoundoff, kSmallestStep, Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q,
+                      Scalar::seq_kv, Scalar::key_tiles, Scalar::bias_batch, Scalar::bias_heads, Scalar::bias_rows});
+  append_lengths(&arguments, problem);
+  append_mask(&arguments, problem);
+  append_oracle_score(&arguments, problem);
+  KernelLaunch launch =
+      oracle_launch("reference_backward_bias", "the bias of the reference of " + kernel_class_words(of_class),
+                    std::move(arguments), 0, std::move(bindings), device, templates, target);
+  launch.tile_rows = TileRows::pairs;
+  launch.rows_per_tile = kTile;
+  return launch;
+}
+
 KernelLaunch generate_checksum(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target) {
   const std::size_t shared_bytes = kFieldBytes * kThreads;
   TemplateBindings bindings;

@@ -16,7 +16,8 @@ namespace attune {
 inline constexpr Buffer kOFp64{"o_fp64", "double*"}, kLseFp64{"lse_fp64", "double*"},
     kWeightFp64{"weight_fp64", "double*"};
 /// and of those of the gradients, which read them: all values, then all weights.
-inline constexpr Buffer kDqFp64{"d_q_fp64", "double*"}, kDkFp64{"d_k_fp64", "double*"}, kDvFp64{"d_v_fp64", "double*"};
+inline constexpr Buffer kDqFp64{"d_q_fp64", "double*"}, kDkFp64{"d_k_fp64", "double*"}, kDvFp64{"d_v_fp64", "double*"},
+    kDbiasFp64{"d_bias_fp64", "double*"};
 inline constexpr Buffer kRowStatisticsFp64{"row_statistics", "double*"};  ///< what these kernels leave of each query
 inline constexpr Buffer kPartials{"partials", "void*"};  ///< where each CTA of a check leaves its part of the result
 inline constexpr Buffer kElements{"elements", "u16*"};   ///< of 16 bits: what a checksum reads or randomness fills
@@ -57,6 +58,12 @@ KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSp
 std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& problem, const DeviceSpec& device,
                                                       const TemplateSet& templates = TemplateSet::embedded(),
                                                       KernelTarget target = KernelTarget::cuda);
+
+/// The same of the gradient of the bias, from what the first of these two leaves; the noise to `partials`, a double for
+/// each element.
+KernelLaunch generate_bias_reference(const AttentionProblem& problem, const DeviceSpec& device,
+                                     const TemplateSet& templates = TemplateSet::embedded(),
+                                     KernelTarget target = KernelTarget::cuda);
 constexpr std::int64_t kRowStatistics = 3;
 
 /// A checksum of 16-bit elements: a sum of 64 bits for each CTA. The grid is grid_of_elements().

@@ -67,6 +67,12 @@ ScalarFacts facts(Scalar scalar) {
       return {"tiles", "i32"};
     case Scalar::key_parts:
       return {"key_parts", "i32"};
+    case Scalar::bias_batch:
+      return {"bias_batch", "i32"};
+    case Scalar::bias_heads:
+      return {"bias_heads", "i32"};
+    case Scalar::bias_rows:
+      return {"bias_rows", "i32"};
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

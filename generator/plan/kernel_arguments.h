@@ -73,6 +73,9 @@ enum class Scalar {
   tanh_scale,          ///< float: scale / softcap
   tiles,               ///< KernelLaunch::tiles()
   key_parts,           ///< KernelLaunch::split, of the problem
+  bias_batch,          ///< extents of a bias: 1 along which it repeats
+  bias_heads,
+  bias_rows,
 };
 
 using KernelArgument = std::variant<Pointer, Stride, TensorMap, Workspace, Given, Scalar>;

@@ -103,6 +103,12 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(heads_kv_of(of(), call()));
     case Scalar::group_size:
       return to_int32(group_size_of(of(), call()));
+    case Scalar::bias_batch:
+      return to_int32(bias_batch_of(of(), call()));
+    case Scalar::bias_heads:
+      return to_int32(bias_heads_of(of(), call()));
+    case Scalar::bias_rows:
+      return to_int32(bias_rows_of(of(), call()));
     case Scalar::seq_q:
       return to_int32(seq_q_of(of(), call()));
     case Scalar::seq_kv:

@@ -22,17 +22,27 @@ static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::quer
               static_cast<int>(Rows::keys) == static_cast<int>(TileRows::keys) &&
               static_cast<int>(Rows::all) == static_cast<int>(TileRows::all) &&
               static_cast<int>(Rows::of_batch) == static_cast<int>(TileRows::of_batch) &&
-              static_cast<int>(Rows::following) == static_cast<int>(TileRows::following));
+              static_cast<int>(Rows::following) == static_cast<int>(TileRows::following) &&
+              static_cast<int>(Rows::pairs) == static_cast<int>(TileRows::pairs));
 
 // Inline, so that of what is copied here nothing is left but what a rule reads: each call of the library asks often.
 
 /// A call that looks at no mask.
 inline Call sizes_of(const AttentionProblem& problem) {
-  return {problem.batch,         problem.heads_q,
-          problem.heads_kv,      problem.seq_q,
-          problem.seq_kv,        -attune::kOpenDiagonal,
-          attune::kOpenDiagonal, problem.softmax_scale,
-          problem.softcap,       problem.lengths == Lengths::used};
+  const PairDimensions bias = dimensions_of(problem.bias);
+  return {problem.batch,
+          problem.heads_q,
+          problem.heads_kv,
+          problem.seq_q,
+          problem.seq_kv,
+          -attune::kOpenDiagonal,
+          attune::kOpenDiagonal,
+          problem.softmax_scale,
+          problem.softcap,
+          problem.lengths == Lengths::used,
+          bias.batch ? problem.batch : 1,
+          bias.heads ? problem.heads_q : 1,
+          bias.queries ? problem.seq_q : 1};
 }
 
 inline Call call_of(const AttentionProblem& problem) {

@@ -141,6 +141,11 @@ void validate(const AttentionProblem& problem) {
   }
   if (problem.bias_fp32 && problem.bias == PairTensor::none)
     refuse("bias-fp32 without a bias: name the bias's dimensions, too, such as bias=bhqk, or leave the word out");
+  if (problem.bias_gradient && (problem.bias == PairTensor::none || problem.pass == Pass::forward)) {
+    refuse(
+        "bias-gradient: only a backward problem with a bias has it; name the bias's dimensions, too, such as "
+        "bias=bhqk, or leave the word out");
+  }
   // Kernels multiply it by log2(e), in fp32.
   if (!std::isfinite(problem.softmax_scale * kLog2E) || problem.softmax_scale <= 0) {
     refuse(fmt::format("scale {}: must be positive and finite as a float, also times log2(e)", problem.softmax_scale));

@@ -49,6 +49,7 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 /// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
+///   dbias = P o (dO V^T - delta), summed over the dimensions along which it repeats
 ///   dsink = -sum(exp(sink - LSE) * delta) over the batch and the queries of its head
 /// A query whose keys are all hidden by a bias of the least finite number of fp32 or bf16, and not by -inf, has the
 /// mean of their values as O, as in PyTorch: the number leaves nothing of a score. LSE holds nothing of their count
@@ -78,7 +79,8 @@ struct AttentionProblem {
   bool alibi = false;
   /// Added to scores, of the dtype or fp32, where a tensor names the dimensions that it has.
   PairTensor bias = PairTensor::none;
-  bool bias_fp32 = false;  ///< the bias is fp32; false without one
+  bool bias_fp32 = false;      ///< the bias is fp32; false without one
+  bool bias_gradient = false;  ///< backward only, with a bias: its gradient is wanted, of its shape and type
   /// Of one byte for each pair, 0 where the query does not attend to the key.
   PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows

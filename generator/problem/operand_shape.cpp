@@ -66,7 +66,8 @@ constexpr OperandFacts kFacts[] = {
     {"alibi_slopes", "alibi_slopes", shape_of_slopes, reads, reads, true, OperandOf::alibi},  // Operand::alibi_slopes
     {"bias", "bias", shape_of_bias, reads, reads, true, OperandOf::bias},                     // Operand::bias
     {"attention_mask", "attention_mask", shape_of_attention_mask, reads, reads, true,
-     OperandOf::attention_mask},  // Operand::attention_mask
+     OperandOf::attention_mask},                                                       // Operand::attention_mask
+    {"dbias", "d_bias", shape_of_bias, none, writes, true, OperandOf::bias_gradient},  // Operand::d_bias
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

@@ -29,7 +29,8 @@ enum class Operand {
   seqused_kv,
   alibi_slopes,
   bias,
-  attention_mask
+  attention_mask,
+  d_bias
 };
 inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::k,
@@ -47,7 +48,8 @@ inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::seqused_kv,
                                         Operand::alibi_slopes,
                                         Operand::bias,
-                                        Operand::attention_mask};
+                                        Operand::attention_mask,
+                                        Operand::d_bias};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
@@ -73,7 +75,7 @@ struct OperandShape {
 enum class Access { none, reads, may_read, writes, may_write };
 
 /// Problems that have an operand.
-enum class OperandOf { all, sinks, used_lengths, alibi, bias, attention_mask };
+enum class OperandOf { all, sinks, used_lengths, alibi, bias, bias_gradient, attention_mask };
 
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
@@ -90,6 +92,7 @@ struct OperandFacts {
     if (of == OperandOf::used_lengths && !problem.has_used_lengths()) return Access::none;
     if (of == OperandOf::alibi && !problem.alibi) return Access::none;
     if (of == OperandOf::bias && problem.bias == PairTensor::none) return Access::none;
+    if (of == OperandOf::bias_gradient && !problem.bias_gradient) return Access::none;
     if (of == OperandOf::attention_mask && problem.attention_mask == PairTensor::none) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }
@@ -99,7 +102,9 @@ const OperandFacts& facts_of(Operand operand);
 OperandShape operand_shape(const AttentionProblem& problem, Operand operand);
 
 /// Whether an operand has an element for each pair of a query and a key. Kernels read these alone, not rows of them.
-constexpr bool is_of_pairs(Operand operand) { return operand == Operand::bias || operand == Operand::attention_mask; }
+constexpr bool is_of_pairs(Operand operand) {
+  return operand == Operand::bias || operand == Operand::attention_mask || operand == Operand::d_bias;
+}
 /// Whether kernels read or write its rows whole, so that it matters where they start: those of Q, K, V, O and of their
 /// gradients.
 bool has_whole_rows(Operand operand);

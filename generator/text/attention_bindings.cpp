@@ -115,6 +115,22 @@ void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bind
                     (problem.attention_mask != PairTensor::none ? "; 0 where the attention mask is false" : ""));
 }
 
+void bind_terms_of_pair(const AttentionProblem& problem, TemplateBindings* bindings) {
+  const bool pairs = problem.has_pair_tensors(), alibi = problem.alibi;
+  bindings->set("slope_of_terms", alibi ? "slope, " : "");
+  bindings->set("head_of_terms", pairs ? "head" : "/*head*/");
+  bindings->set("slope_of_head", alibi ? ", float slope" : "");
+  bindings->set(
+      "members_of_terms",
+      std::string(alibi ? "slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query)))"
+                        : "") +
+          (alibi && pairs ? ", " : "") +
+          (pairs ? "args(args), sequence(sequence), head(head), query(query), key(key)" : ""));
+  bindings->set("gain_of_terms",
+                std::string(pairs ? "pair_gain(args, sequence, head, query + queries, key + keys)" : "") +
+                    (alibi ? " - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries))" : ""));
+}
+
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_exponent_terms(problem, bindings);
   bindings->conditions["score_slope"] = problem.softcap != 0;

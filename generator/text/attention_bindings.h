@@ -40,6 +40,9 @@ void bind_score_terms(const AttentionProblem& problem, TemplateBindings* binding
 /// bind_score_words(), and what a kernel of gradients adds to the exponents of P.
 void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// What attention/exponent_terms names, of kernels that ask it for one pair after the other.
+void bind_terms_of_pair(const AttentionProblem& problem, TemplateBindings* bindings);
+
 /// bind_exponent_terms(), and what a kernel of gradients makes of a score's change: whether dS is P times its
 /// derivative.
 void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bindings);

@@ -38,8 +38,7 @@ AddedScores::AddedScores(const AttentionProblem& problem, const TermValues& term
     const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
     slopes_.assign(slopes.begin(), slopes.end());
   }
-  if (problem.bias != PairTensor::none)
-    bias_ = {bias_of(problem, terms), packed_strides(problem, Operand::bias)};
+  if (problem.bias != PairTensor::none) bias_ = {bias_of(problem, terms), packed_strides(problem, Operand::bias)};
   if (problem.attention_mask != PairTensor::none)
     mask_ = {mask_of(terms), packed_strides(problem, Operand::attention_mask)};
 }

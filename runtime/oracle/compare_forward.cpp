@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -171,6 +172,48 @@ OutputErrors compare_sinks(const ReferenceSinkGradient& reference, std::span<con
     summary.add(head, element.value, element.reference, element.bound);
   }
   return finish("dsinks", 0, summary, compared, [](std::int64_t head) { return "head " + std::to_string(head); });
+}
+
+OutputErrors compare_bias(const AttentionProblem& problem, const ReferenceGradient& reference,
+                          std::span<const std::byte> d_bias) {
+  const OperandShape shape = operand_shape(problem, Operand::d_bias);
+  const ElementFacts& element = facts_of(shape.element);
+  require_size(d_bias.size(), reference.value.size() * static_cast<std::size_t>(element.bytes), "d_bias");
+  const OutputBounds bounds = backward_bounds(problem);
+  const auto value_of = [&](std::size_t at) {
+    if (element.bytes == 4) {
+      float value = 0;
+      std::memcpy(&value, d_bias.data() + 4 * at, sizeof(value));
+      return static_cast<double>(value);
+    }
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, d_bias.data() + 2 * at, sizeof(bits));
+    return to_double(problem.dtype, bits);
+  };
+  const auto compared = [&](std::int64_t index) {
+    const auto at = static_cast<std::size_t>(index);
+    const double ref = reference.value[at];
+    return ComparedElement{value_of(at), ref,
+                           2 * bounds.unit_roundoff * reference.weight[at] + element.unit_roundoff() * std::abs(ref) +
+                               std::max(bounds.smallest_step, element.smallest_step())};
+  };
+  // One summary for each part, so that the sums do not depend on the number of threads.
+  constexpr std::size_t kPart = 1 << 16;
+  std::vector<ErrorSummary> summaries(ceil_div(reference.value.size(), kPart));
+  parallel_for(summaries.size(), [&](std::size_t part) {
+    for (std::size_t at = part * kPart; at < std::min(reference.value.size(), (part + 1) * kPart); ++at) {
+      const auto index = static_cast<std::int64_t>(at);
+      const ComparedElement one = compared(index);
+      summaries[part].add(index, one.value, one.reference, one.bound);
+    }
+  });
+  ErrorSummary summary;
+  for (const ErrorSummary& part : summaries) summary.merge(part);
+  const double relative = gradient_bounds_of(problem.dtype).relative;
+  summary.reference_squares += reference.noise_squares / (relative * relative);
+  return finish("dbias", bounds.relative, summary, compared, [&](std::int64_t index) {
+    return locate_row(shape, index / shape.columns) + ", column " + std::to_string(index % shape.columns);
+  });
 }
 
 bool ForwardErrors::within() const {

@@ -108,13 +108,16 @@ ReferenceGradient DeviceGradient::to_host(Device& device) const {
 
 std::size_t DeviceGradients::bytes_of(const AttentionProblem& problem) {
   const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
-  const std::size_t gradients = 2 * element_count(problem) + 4 * element_count(of_keys);
+  const std::size_t of_bias =
+      problem.bias_gradient ? static_cast<std::size_t>(operand_shape(problem, Operand::d_bias).elements()) : 0;
+  const std::size_t gradients = 2 * element_count(problem) + 4 * element_count(of_keys) + 3 * of_bias;
   return DeviceReference::bytes_of(problem) +
          sizeof(double) * (gradients + (kRowStatistics + 1) * row_count(problem) + 2 * row_count(of_keys));
 }
 
 ReferenceBackward DeviceGradients::to_host(Device& device) const {
-  return {d_q.to_host(device), d_k.to_host(device), d_v.to_host(device), d_sinks};
+  return {d_q.to_host(device), d_k.to_host(device), d_v.to_host(device), d_sinks,
+          d_bias.buffer.bytes() == 0 ? ReferenceGradient() : d_bias.to_host(device)};
 }
 
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
@@ -127,6 +130,7 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
   DeviceGradients result{{doubles(2 * element_count(problem))},
                          {doubles(2 * element_count(of_keys))},
                          {doubles(2 * element_count(of_keys))},
+                         {},
                          {}};
   const OutputBounds bounds = gradient_bounds_of(problem.dtype);
   ArgumentValues values = forward.values();
@@ -140,6 +144,16 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
        generate_backward_reference(problem, device->spec(), runtime_templates(), device->target())) {
     values.set(kPartials, (launch.tile_rows == TileRows::queries ? noise_of_queries : noise_of_keys).pointer());
     run(*device, launch, problem, tensors, values);
+  }
+  if (problem.bias_gradient) {
+    const auto elements = static_cast<std::size_t>(operand_shape(problem, Operand::d_bias).elements());
+    const DeviceBuffer noise_of_bias = doubles(elements);
+    result.d_bias.buffer = doubles(2 * elements);
+    values.set(kDbiasFp64, result.d_bias.values());
+    values.set(kPartials, noise_of_bias.pointer());
+    run(*device, generate_bias_reference(problem, device->spec(), runtime_templates(), device->target()), problem,
+        tensors, values);
+    for (const double noise : read_doubles(*device, noise_of_bias)) result.d_bias.noise_squares += noise;
   }
   for (const double noise : read_doubles(*device, noise_of_queries)) result.d_q.noise_squares += noise;
   const std::vector<double> of_both = read_doubles(*device, noise_of_keys);
@@ -229,6 +243,12 @@ std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients&
   if (problem_.sink) {
     errors.push_back(
         compare_sinks(reference.d_sinks, read_floats(*device_, tensors[Operand::d_sinks], problem_.heads_q)));
+  }
+  if (problem_.bias_gradient) {
+    std::vector<std::byte> d_bias(operand_shape(problem_, Operand::d_bias).bytes());
+    device_->copy_from_device(d_bias.data(), reinterpret_cast<DevicePointer>(tensors[Operand::d_bias].data),
+                              d_bias.size());
+    errors.push_back(compare_bias(problem_, reference.d_bias.to_host(*device_), d_bias));
   }
   return errors;
 }

@@ -42,6 +42,7 @@ struct DeviceGradient {
 struct DeviceGradients {
   DeviceGradient d_q, d_k, d_v;
   ReferenceSinkGradient d_sinks;  ///< on the host: a few numbers
+  DeviceGradient d_bias;          ///< empty where it is not wanted
 
   static std::size_t bytes_of(const AttentionProblem& problem);
   ReferenceBackward to_host(Device& device) const;

@@ -60,6 +60,10 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
 /// `d_sinks` holds a number for each query head. Throws Error(invalid_argument) otherwise.
 OutputErrors compare_sinks(const ReferenceSinkGradient& reference, std::span<const float> d_sinks);
 
+/// `d_bias` holds the elements of the bias's gradient, packed. Throws Error(invalid_argument) otherwise.
+OutputErrors compare_bias(const AttentionProblem& problem, const ReferenceGradient& reference,
+                          std::span<const std::byte> d_bias);
+
 /// `lse` holds as many rows as the reference. Throws Error(invalid_argument) otherwise.
 OutputErrors compare_lse(const AttentionProblem& problem, std::span<const double> reference,
                          std::span<const float> lse);

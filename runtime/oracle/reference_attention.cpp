@@ -36,13 +36,15 @@ double attend(const AttentionProblem& problem, const RowRange& keys, const doubl
   }
   const double scale = problem.softmax_scale, cap = problem.softcap;
   double maximum = sink;
+  bool sees = false;
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     p[j] *= scale;
     if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
     p[j] += added(j);
     maximum = std::max(maximum, p[j]);
+    sees = sees || p[j] != -kInfinity;  // also NaN, which the maximum does not keep
   }
-  if (maximum == -kInfinity) return sink;  // all keys are hidden
+  if (!sees) return sink;
   const double least_p = std::ldexp(1.0, oracle_least_exponent(problem));
   double sum = std::exp(sink - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);

@@ -87,6 +87,7 @@ struct ReferenceSinkGradient {
 struct ReferenceBackward {
   ReferenceGradient d_q, d_k, d_v;
   ReferenceSinkGradient d_sinks;
+  ReferenceGradient d_bias;  ///< of the bias's shape; empty where its gradient is not wanted
 };
 
 /// Scalar code on the CPU, all cores, from the same rounded inputs as a kernel's, but with an O and LSE of its own in
@@ -94,11 +95,12 @@ struct ReferenceBackward {
 ///   P = exp(scale Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale dS K   dK = scale dS^T Q   (dK and dV summed over the query heads of a group)
 ///   dsink = -sum(exp(sink - LSE) delta) over the batch and the queries of its head
+///   dbias = P o (dO V^T - delta), summed over what the bias repeats along
 /// Queries that see nothing and keys that nobody sees have gradients of 0; dLSE of the former is not looked at.
 ReferenceBackward reference_backward(const AttentionProblem& problem, const BackwardInputs& inputs);
 
 struct BackwardErrors {
-  std::vector<OutputErrors> outputs;  ///< dq, dk, dv, and dsinks of a problem that has them
+  std::vector<OutputErrors> outputs;  ///< dq, dk, dv, and dsinks and dbias of a problem that has them
   bool within() const;
 };
 
@@ -127,9 +129,14 @@ struct BackwardErrors {
 /// A sink: |x - ref| <= min(sum P u e, 8 sqrt(sum (P noise of delta)^2)) + sum 2 P |delta| (1e-5 + 1e-6 |LSE|) + 1e-30,
 /// P = exp(sink - LSE), over all its rows: what delta's errors come to, at most or as independent ones, and what those
 /// of LSE and the sum.
+///
+/// A bias: |x - ref| <= 2u w + u' |ref| + h', with u' and h' of its own type and sum (|P (dP - delta)| + g/u + P e/2)
+/// over the pairs of an element in w; all elements as those of other gradients, with the noise of P times the likely
+/// error of delta and of g, of each pair. `d_bias` is packed.
 BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,
                                 std::span<const std::uint16_t> d_q, std::span<const std::uint16_t> d_k,
-                                std::span<const std::uint16_t> d_v, std::span<const float> d_sinks = {});
+                                std::span<const std::uint16_t> d_v, std::span<const float> d_sinks = {},
+                                std::span<const std::byte> d_bias = {});
 
 /// Conversions between storage and double, round to nearest even; NaN and infinities kept.
 double to_double(DataType dtype, std::uint16_t bits);

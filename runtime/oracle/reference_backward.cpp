@@ -88,6 +88,7 @@ class Backward {
   ReferenceBackward run() {
     over_queries();
     over_keys();
+    if (problem_.bias_gradient) over_bias();
     result_.d_sinks =
         sink_gradient(problem_, terms_.of<float>(Operand::sinks), {forward_.lse, delta_, delta_error_, delta_noise_});
     return std::move(result_);
@@ -97,8 +98,9 @@ class Backward {
   struct Pair {
     double p = 0, slope = 0;  // slope: P times the derivative of the score
     double ds = 0;
-    double lost =
-        0;  // of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap
+    double difference = 0;  // dP - delta
+    // Of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap.
+    double lost = 0;
   };
 
   const MaskGeometry& sequence_of(std::int64_t query) const {
@@ -121,12 +123,12 @@ class Backward {
     const double added = added_.of(query / problem_.seq_q, query % problem_.seq_q, key % problem_.seq_kv);
     if (cap == 0) {
       const double p = std::exp(scaled + added - forward_.lse[query]), difference = dp - delta_[query];
-      return {p, p, p * difference, step_ * (1 + std::abs(difference))};
+      return {p, p, p * difference, difference, step_ * (1 + std::abs(difference))};
     }
     const double cosine = std::cosh(scaled / cap), derivative = 1 / (cosine * cosine);
     const double p = std::exp(cap * std::tanh(scaled / cap) + added - forward_.lse[query]),
                  difference = dp - delta_[query];
-    return {p, p * derivative, p * derivative * difference,
+    return {p, p * derivative, p * derivative * difference, difference,
             step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference)};
   }
 
@@ -206,6 +208,41 @@ class Backward {
     });
     result_.d_k.noise_squares = sum_of(noise_k);
     result_.d_v.noise_squares = sum_of(noise_v);
+  }
+
+  // By rows of the bias, of all batch entries, heads and queries along which it repeats.
+  void over_bias() {
+    const OperandShape shape = operand_shape(problem_, Operand::d_bias);
+    result_.d_bias.value.assign(static_cast<std::size_t>(shape.elements()), 0.0);
+    result_.d_bias.weight.assign(result_.d_bias.value.size(), 0.0);
+    std::vector<double> noise(static_cast<std::size_t>(shape.all_rows()));
+    parallel_for(noise.size(), [&](std::size_t task) {
+      const auto row = static_cast<std::int64_t>(task), plane = row / shape.rows;
+      const auto range = [](std::int64_t extent, std::int64_t all, std::int64_t at) {
+        return extent == all ? RowRange{at, at + 1} : RowRange{0, all};
+      };
+      const RowRange batch = range(shape.batch, problem_.batch, plane / shape.heads),
+                     heads = range(shape.heads, problem_.heads_q, plane % shape.heads),
+                     queries = range(shape.rows, problem_.seq_q, row % shape.rows);
+      double *value = &result_.d_bias.value[row * shape.columns], *weight = &result_.d_bias.weight[row * shape.columns];
+      for (std::int64_t b = batch.begin; b < batch.end; ++b) {
+        for (std::int64_t h = heads.begin; h < heads.end; ++h) {
+          for (std::int64_t i = queries.begin; i < queries.end; ++i) {
+            const std::int64_t query = (b * problem_.heads_q + h) * problem_.seq_q + i;
+            const std::int64_t first_key = (b * problem_.heads_kv + h / group_) * problem_.seq_kv;
+            if (is_outside(query)) continue;
+            const RowRange keys = attended_keys(sequence_of(query), i);
+            for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+              const Pair at = pair(query, first_key + j);
+              value[j] += at.p * at.difference;
+              weight[j] += std::abs(at.p * at.difference) + at.lost / unit_ + at.p * delta_error_[query] / 2;
+              noise[task] += at.p * at.p * delta_noise_[query] + at.lost * at.lost;
+            }
+          }
+        }
+      }
+    });
+    result_.d_bias.noise_squares = sum_of(noise);
   }
 
   void add_squares(const double* values, double* sum) const {

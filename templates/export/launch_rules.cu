@@ -19,6 +19,7 @@ struct Call {
   float softmax_scale;
   float softcap;  // 0: none
   bool diagonals_move;  // with the ends of sequences that have fewer rows
+  std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1;  // of a bias; 1 along which it repeats
 };
 
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
@@ -34,8 +35,8 @@ struct Split {
 constexpr int kFill = 0, kFixed = -1, kMostParts = 64;
 
 // What tiles are rows of: queries of a query head; keys of a key/value head; all queries of a head, in one batch entry or in all; queries of all heads, one
-// after the other.
-enum class Rows { queries, keys, all, of_batch, following };
+// after the other; queries and keys of each plane of a bias.
+enum class Rows { queries, keys, all, of_batch, following, pairs };
 
 struct Launch {
   Rows rows;
@@ -136,12 +137,14 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
 }
 
 inline std::int64_t heads_of_tiles(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::pairs) return call.bias_batch * call.bias_heads;
   if (launch.rows == Rows::of_batch) return call.heads_q;
   return launch.rows == Rows::keys && !launch.kv_grad_per_query_head ? call.batch * call.heads_kv
                                                                      : call.batch * call.heads_q / launch.heads_per_tile;
 }
 inline std::int64_t tiles_of_head(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::all || launch.rows == Rows::of_batch) return 1;
+  if (launch.rows == Rows::pairs) return ceil_div(call.bias_rows, launch.rows_per_tile) * key_tiles_of(launch, call);
   return launch.rows == Rows::keys ? key_tiles_of(launch, call) : query_tiles_of(launch, call);
 }
 
@@ -181,6 +184,9 @@ inline std::int64_t batch_of(const Launch&, const Call& call) { return call.batc
 inline std::int64_t heads_q_of(const Launch&, const Call& call) { return call.heads_q; }
 inline std::int64_t heads_kv_of(const Launch&, const Call& call) { return call.heads_kv; }
 inline std::int64_t group_size_of(const Launch&, const Call& call) { return call.heads_q / call.heads_kv; }
+inline std::int64_t bias_batch_of(const Launch&, const Call& call) { return call.bias_batch; }
+inline std::int64_t bias_heads_of(const Launch&, const Call& call) { return call.bias_heads; }
+inline std::int64_t bias_rows_of(const Launch&, const Call& call) { return call.bias_rows; }
 inline std::int64_t seq_q_of(const Launch&, const Call& call) { return call.seq_q; }
 inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq_kv; }
 inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }

@@ -115,6 +115,8 @@ constexpr Golden kGoldens[] = {
      "sm90 q128 kv128 st2 ordered overlap=within", "h200", 0},
     {"backward_sm90_bf16_d128_bias", "backward b4 hq4 sq4096 d128 bias=1hqk attention-mask=b11k",
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2", "h200", 1},
+    {"backward_bias_fp16_d64", "fp16 backward b4 hq4 sq512 d64 causal bias=1hqk bias-gradient alibi softcap30",
+     "sm80 q64 kv64 w4 st2", "a100", 3},
     {"backward_sm90_bf16_d128_alibi", "backward b4 hq4 sq4096 d128 alibi",
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
     {"backward_dkdv_bf16_d64_alibi", "backward b4 hq4 sq512 d64 causal alibi softcap30", "sm80 q64 kv64 w4 st2", "a100",

@@ -20,8 +20,9 @@ void check_rows(Devices& devices, const Configs& configs) {
   for (const char* config : configs) {
     for (const char* lengths : {"sq7 skv70", "sq130 skv5", "sq197 skv260", "sq400 skv151"}) {
       for (const char* words :
-           {" bias=bhqk", " causal bias=1hqk bias-fp32 softcap2", " attention-mask=b11k causal-top-left",
-            " window=120,60 bias=11qk alibi softcap3", " attention-mask=bhqk bias=b11k bias-fp32 used sink"}) {
+           {" bias=bhqk bias-gradient", " causal bias=1hqk bias-fp32 bias-gradient softcap2",
+            " attention-mask=b11k causal-top-left", " window=120,60 bias=11qk alibi softcap3",
+            " attention-mask=bhqk bias=b11k bias-fp32 bias-gradient used sink", " bias=1h1k bias-gradient"}) {
         const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
         BackwardCase test = backward_case("backward " + dtype + "b2 hq4 hkv2 " + lengths + " d32" + words, config);
         test.with_lse = number % 3 != 0;
@@ -45,6 +46,19 @@ TEST_CASE("sm90 backward with tensors of pairs is right in all modes of the emul
   Devices devices = forward_emulators();
   devices.draw = CaseDraw(5);
   check_rows(devices, kSm90);
+}
+
+// Sums over batch entries, heads and queries have a fixed order, whatever runs first.
+TEST_CASE("the gradient of a bias has the same bits each time, on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  for (const char* bias : {"bhqk", "1hqk", "b11k", "111k"}) {
+    BackwardCase test = backward_case(
+        "backward bf16 b4 hq4 hkv2 sq500 skv700 d64 bias=" + std::string(bias) + " bias-gradient deterministic",
+        "sm80 q64 kv64 w4 st2");
+    const BackwardData data(test);
+    const BackwardResult first = run_backward(*devices.runtimes[0], test, data);
+    for (int i = 1; i < 200; ++i) REQUIRE(run_backward(*devices.runtimes[0], test, data).d_bias == first.d_bias);
+  }
 }
 
 TEST_CASE("backward with tensors of pairs is right on the GPU", "[gpu]") {

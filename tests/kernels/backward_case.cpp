@@ -256,6 +256,17 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_v] = d_v.view();
   terms.add_to(&tensors);
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
+  // Elements beside the bias's must not be written.
+  const std::size_t d_bias_bytes =
+      test.problem.bias_gradient ? operand_shape(test.problem, Operand::d_bias).bytes() : 0;
+  constexpr std::size_t kBiasGuard = 16;
+  std::vector<std::byte> d_bias_image(d_bias_bytes + 2 * kBiasGuard, std::byte{0xff});  // NaN
+  const DeviceBuffer d_bias(device, d_bias_image.size());
+  device->copy_to_device(d_bias.pointer(), d_bias_image.data(), d_bias_image.size());
+  if (test.problem.bias_gradient) {
+    tensors[Operand::d_bias] =
+        packed_view(test.problem, Operand::d_bias, reinterpret_cast<const void*>(d_bias.pointer() + kBiasGuard));
+  }
   if (test.problem.sink) tensors[Operand::d_sinks].data = reinterpret_cast<const float*>(d_sinks.pointer()) + kGuard;
 
   const auto prepared =
@@ -282,6 +293,12 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   for (std::size_t i = 0; i < kGuard; ++i) {
     if (!std::isnan(d_sinks_image[i]) || !std::isnan(d_sinks_image[d_sinks_image.size() - 1 - i]))
       result.complaint = "memory beside the gradient of the sinks was overwritten";
+  }
+  device->copy_from_device(d_bias_image.data(), d_bias.pointer(), d_bias_image.size());
+  result.d_bias.assign(d_bias_image.begin() + kBiasGuard, d_bias_image.end() - kBiasGuard);
+  for (std::size_t i = 0; i < kBiasGuard; ++i) {
+    if (d_bias_image[i] != std::byte{0xff} || d_bias_image[d_bias_image.size() - 1 - i] != std::byte{0xff})
+      result.complaint = "memory beside the gradient of the bias was overwritten";
   }
   const std::pair<const Tensor*, const std::vector<std::uint16_t>*> inputs[] = {
       {&q, &data.q}, {&k, &data.k}, {&v, &data.v}, {&o, &data.o}, {&d_o, &data.d_o}};
@@ -313,8 +330,9 @@ void check_case(Devices& devices, const BackwardCase& test) {
     const bool unordered = test.looked_up || test.config.dq == DqAccumulation::atomic;
     if (i == 0 || unordered) {
       CHECK(result.complaint == "");
-      for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks).outputs)
+      for (const OutputErrors& output : compare_backward(test.problem, data.reference, result.d_q, result.d_k,
+                                                         result.d_v, result.d_sinks, result.d_bias)
+                                            .outputs)
         CHECK(output.complaint == "");
     }
     if (unordered) result.d_q.clear();

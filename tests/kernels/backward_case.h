@@ -45,6 +45,7 @@ std::vector<double> unpacked(const AttentionProblem& problem, Operand operand,
 struct BackwardResult {
   std::vector<std::uint16_t> d_q, d_k, d_v;  ///< packed, in problem.layout
   std::vector<float> d_sinks;                ///< of a problem that has them
+  std::vector<std::byte> d_bias;             ///< likewise, packed
   std::string complaint;                     ///< about memory that should not have changed
   friend bool operator==(const BackwardResult&, const BackwardResult&) = default;
 };

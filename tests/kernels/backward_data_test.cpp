@@ -66,7 +66,8 @@ void check_rule(Devices& devices, const BackwardCase& test, const Configs& confi
       const BackwardResult result = run_backward(*devices.runtimes.front(), one, data);
       CHECK(result.complaint == "");
       for (const OutputErrors& output :
-           compare_backward(problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks).outputs)
+           compare_backward(problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks, result.d_bias)
+               .outputs)
         CHECK(output.complaint == "");
       const std::vector<double> d_q = unpacked(problem, Operand::d_q, result.d_q);
       const std::vector<double> d_k = unpacked(problem, Operand::d_k, result.d_k);

@@ -86,7 +86,9 @@ bool is_right(AttentionRuntime& runtime, const BackwardCase& test, const Backwar
   INFO(to_string(test));
   const BackwardResult result = run_backward(runtime, test, data);
   CHECK(result.complaint == "");
-  return compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks).within();
+  return compare_backward(test.problem, data.reference, result.d_q, result.d_k, result.d_v, result.d_sinks,
+                          result.d_bias)
+      .within();
 }
 
 // Keys that a million queries see: right with parts, and wrong without, so that they are known to be what does it.

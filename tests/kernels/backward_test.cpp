@@ -49,6 +49,7 @@ enum Factor {
   kAlibi,
   kBias,
   kAttentionMask,
+  kBiasGradient,
   kSink,
   kLengthsOf,
   kAlignment,
@@ -85,6 +86,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .sink = row[kSink] == 1,
                              .bias = row[kBias],
                              .attention_mask = row[kAttentionMask],
+                             .bias_gradient = row[kBiasGradient] == 1,
                              .lengths = static_cast<Lengths>(row[kLengthsOf]),
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
@@ -320,7 +322,8 @@ TEST_CASE("deterministic backward gives the same bits 200 times beside other loa
       const BackwardResult first = run_backward(runtime, test, data, own_stream);
       CHECK(first.complaint == "");
       for (const OutputErrors& output :
-           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v, first.d_sinks).outputs)
+           compare_backward(test.problem, data.reference, first.d_q, first.d_k, first.d_v, first.d_sinks, first.d_bias)
+               .outputs)
         CHECK(output.complaint == "");
       int different = 0;
       for (int i = 1; i < kRepetitions; ++i) different += !(first == run_backward(runtime, test, data, own_stream));

@@ -177,6 +177,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.bias = pairs.bias;
   problem.bias_fp32 = pairs.bias_fp32;
   problem.attention_mask = pairs.attention_mask;
+  problem.bias_gradient = choice.bias_gradient && problem.bias != PairTensor::none;
   problem.sink = choice.sink;
   problem.lengths = choice.lengths;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;

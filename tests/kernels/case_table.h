@@ -31,6 +31,7 @@ struct ProblemChoice {
   int softcap = 0;  ///< of kSoftcaps
   bool alibi = false, sink = false;
   int bias = 0, attention_mask = 0;  ///< of kBiases and kAttentionMasks
+  bool bias_gradient = false;        ///< of backward, where there is a bias
   Lengths lengths = Lengths::whole;
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };

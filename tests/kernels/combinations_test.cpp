@@ -53,6 +53,7 @@ AttentionProblem drawn_problem(Draw& draw) {
                                          .attention_mask = draw.below(static_cast<int>(std::size(kAttentionMasks))),
                                          .lengths = static_cast<Lengths>(draw.below(3))});
   problem.pass = draw.coin() ? Pass::backward : Pass::forward;
+  problem.bias_gradient = problem.pass == Pass::backward && problem.bias != PairTensor::none && draw.coin();
   problem.deterministic = problem.pass == Pass::backward && draw.below(3) == 0;
   problem.invariant = draw.below(6) == 0;
   return simplest_mask(problem);

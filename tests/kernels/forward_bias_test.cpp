@@ -18,11 +18,11 @@ const Configs kSm90 = {"sm90 q64 kv32 st2 rescale8 parts3",
                        "sm90 q64 kv32 st1 exp4 overlap=within rescale8 pack-gqa scheduler=static-persistent promote2"};
 
 // Rows of no length that 16 bytes divide, and of one element; with masks that hide rows and columns of the tensors.
-const RowShapes kRows = {"b2 hq4 hkv2 ",
-                         {"sq7 skv5", "sq64 skv96", "sq200 skv197", "sq300 skv70", "sq1 skv577", "sq70 skv1"},
-                         {" bias=bhqk", " causal bias=1hqk bias-fp32 sink", " window=150,60 bias=b11k alibi softcap3",
-                          " attention-mask=b11k", " causal attention-mask=bhqk bias=11qk",
-                          " causal-top-left attention-mask=11qk sink"}};
+const RowShapes kRows = {
+    "b2 hq4 hkv2 ",
+    {"sq7 skv5", "sq64 skv96", "sq200 skv197", "sq300 skv70", "sq1 skv577", "sq70 skv1"},
+    {" bias=bhqk", " causal bias=1hqk bias-fp32 sink", " window=150,60 bias=b11k alibi softcap3",
+     " attention-mask=b11k", " causal attention-mask=bhqk bias=11qk", " causal-top-left attention-mask=11qk sink"}};
 
 void check(Devices& devices, const Configs& configs) {
   check_rows(devices, configs, kRows);

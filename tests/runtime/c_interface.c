@@ -137,9 +137,13 @@ static void refuses_bad_operands(void) {
   attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
                "operands is a null pointer, but count is 3");
-  operands[1].name = ATTUNE_ATTENTION_MASK + 1;
+  operands[1].name = ATTUNE_D_BIAS + 1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "operands[1].name 17 is unknown");
+               "operands[1].name 18 is unknown");
+  problem.reserved = 7;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
+               "problem.reserved is 7: must be 0");
+  problem.reserved = 0;
   problem.bias = ATTUNE_PAIRS_HEADS;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
                "bias 4: it must be 0, or ATTUNE_PAIRS");
@@ -184,7 +188,7 @@ static void refuses_newer_structs(void) {
            (unsigned)sizeof(*problem));
   *problem = valid_problem();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 144");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 152");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, NULL, 0, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;

@@ -102,7 +102,7 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
 
 
 @torch.no_grad()
-def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None):
+def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None, bias_gradient=False):
     sinks = None if terms is None else terms.sinks
     _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse, sinks=sinks)
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
@@ -114,7 +114,8 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
     p = torch.exp(_scores(q, k, options, terms) - lse[..., None]).nan_to_num(0)
     delta = (grad_out * out).sum(-1, keepdim=True) - (0 if grad_lse is None else grad_lse[..., None])
     ds = p * (grad_out @ v.transpose(-1, -2) - delta)
+    of_bias = (ds.sum_to_size(terms.bias.shape).to(terms.bias.dtype),) if bias_gradient else ()
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
     sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
     of_sinks = () if sinks is None else (-(torch.exp(sinks[None, :, None] - lse) * delta[..., 0]).sum((0, 2)),)
-    return (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks)
+    return (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks, *of_bias)

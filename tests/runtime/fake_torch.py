@@ -60,6 +60,11 @@ class Tensor:
     def is_contiguous(self):
         return self.strides == Tensor(self.shape).strides
 
+    def narrow(self, axis, start, size):
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1:])
+        return Tensor(shape, self.dtype, strides=self.strides, address=self.address + 2 * start * self.strides[axis],
+                      requires_grad=self.requires_grad)
+
     def contiguous(self):
         return self if self.is_contiguous() else Tensor(self.shape, self.dtype)
 

@@ -48,12 +48,14 @@ class Shapes(unittest.TestCase):
             {"head-dim": 72, "seq": "128"},
             {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
             {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false},
-            {"seq": 128, "head-dim": 72, "softcap": 30.0, "causal": true, "sink": true, "alibi": true}]""")
+            {"seq": 128, "head-dim": 72, "softcap": 30.0, "causal": true, "sink": true, "alibi": true},
+            {"pass": "backward", "seq": 128, "head-dim": 72, "bias": "1hqk", "bias-fp32": true, "bias_gradient": true, "attention-mask": "b11k"}]""")
         self.assertEqual(texts, ["forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
                                  "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left", "forward bf16 b1 hq1 sq100 d64 causal@-3",
                                  "forward bf16 b1 hq1 sq100 d64", "backward bf16 b1 hq1 sq128 d72 deterministic",
-                                 "backward bf16 b1 hq1 sq128 d72", "forward bf16 b1 hq1 sq128 d72 causal softcap30 alibi sink"])
+                                 "backward bf16 b1 hq1 sq128 d72", "forward bf16 b1 hq1 sq128 d72 causal softcap30 alibi sink",
+                                 "backward bf16 b1 hq1 sq128 d72 bias=1hqk bias-fp32 bias-gradient attention-mask=b11k"])
 
     def test_csv(self):
         texts = self.read("list.csv", "\ufeffheads,seq,head_dim,causal,kv-seq\r\n8, 512 ,64,true,\r\n\r\n,\"256\",128,,1024\r\n8,512,64,true,512")

@@ -583,6 +583,24 @@ class TensorsOfPairs(OnGpu):
                             gradients = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse.masked_fill(lse == -torch.inf, 0)))
                             self.assert_gradients(gradients, exact, dtype)
 
+    def test_the_gradient_of_a_bias(self):
+        for dtype, head_dim, options in (BF16, 128, {"causal": True}), (FP16, 64, {"softcap": 3.0}), (BF16, 256, {}), (FP16, 40, {"window": (90, 5)}):
+            q, k, v, grad_out, _ = inputs(dtype, 3, 4, 2, 300, 197, head_dim)
+            for shape in (3, 4, 300, 197), (1, 4, 300, 197), (4, 300, 197), (3, 1, 1, 197), (300, 197):
+                for of in dtype, torch.float32:
+                    bias = torch.randn(shape, device=q.device, dtype=of)
+                    exact = [tensor.detach().double().requires_grad_() for tensor in (q, k, v, bias)]
+                    exact_out, _ = reference(*exact[:3], bias=exact[3], **options)
+                    wanted = torch.autograd.grad((exact_out * grad_out.double()).sum(), exact)
+                    with self.subTest(dtype=dtype, of=of, shape=shape, **options):
+                        leaves = with_gradients(q, k, v, bias)
+                        out = attune.attention(*leaves[:3], bias=leaves[3], **options)
+                        *gradients, of_bias = torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
+                        self.assert_gradients(gradients, wanted[:3], dtype)
+                        self.assertEqual((of_bias.shape, of_bias.dtype), (bias.shape, of))
+                        self.assert_close("the bias's gradient", of_bias, wanted[3], 2 * OUTPUT_BOUND[dtype])
+                        self.assertTrue(torch.equal(of_bias, torch.autograd.grad(out, leaves[3], grad_out)[0]))
+
     def test_the_least_finite_number_hides_as_in_pytorch(self):
         for dtype in BF16, FP16:
             q, k, v, grad_out, _ = inputs(dtype, 2, 4, 4, 200, 300, 64)

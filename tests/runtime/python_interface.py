@@ -35,7 +35,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 136)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 144)
         self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
@@ -450,7 +450,7 @@ class Kinds(unittest.TestCase):
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
-            self.assertEqual(list(launch["operands"]), list(range(_library.ATTENTION_MASK + 1)))
+            self.assertEqual(list(launch["operands"]), [*range(_library.BIAS + 1), _library.D_BIAS, _library.ATTENTION_MASK])
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind
@@ -462,7 +462,7 @@ class Kinds(unittest.TestCase):
                              (self.tensor((4,), dtype="fp32", strides=(2,)), "not contiguous")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, sinks=wrong)
-        with self.assertRaisesRegex(ValueError, "grads has 3 elements: it must have 4, .* and of sinks"):
+        with self.assertRaisesRegex(ValueError, "grads has 3 elements: it must have 4, the gradients of q, k, v, sinks"):
             attune.backward(grad_out, q, k, v, out, lse, sinks=sinks, grads=(q, k, v))
 
     def test_used_lengths(self):
@@ -514,8 +514,7 @@ class Kinds(unittest.TestCase):
         for shape, strides, has, wanted in (((2, 4, 100, 100), None, pairs + batch + heads + queries, (40000, 10000, 100)),
                                             ((1, 4, 100, 100), (7, 10000, 100, 1), pairs + heads + queries, (0, 10000, 100)),
                                             ((2, 1, 1, 100), (300, 5, 5, 1), pairs + batch, (300, 0, 0)),
-                                            ((2, 4, 100, 100), (300, 0, 0, 1), pairs + batch, (300, 0, 0)),  # as expand() makes it
-                                            ((100, 100), (128, 1), pairs + queries, (0, 0, 128)), ((100,), (1,), pairs, (0, 0, 0))):
+                                                                                        ((100, 100), (128, 1), pairs + queries, (0, 0, 128)), ((100,), (1,), pairs, (0, 0, 0))):
             for name, operand, dtype in (("bias", _library.BIAS, "bf16"), ("bias", _library.BIAS, "fp32"),
                                          ("attention_mask", _library.ATTENTION_MASK, "bool")):
                 given = {name: self.tensor(shape, dtype=dtype, strides=strides)}
@@ -539,10 +538,22 @@ class Kinds(unittest.TestCase):
                              (dict(attention_mask=self.tensor((100, 100), dtype="bf16")), "attention_mask is bf16: it must be bool"),
                              (dict(attention_mask=True), "attention_mask is a bool"),
                              (dict(bias=self.tensor((100, 100), dtype="bf16", device="cuda:1")), "on one device"),
-                             (dict(bias=self.tensor((100, 100), requires_grad=True)), "bias requires a gradient, and gets none: pass bias.detach")):
+                             (dict(bias=1.0), "bias is a float")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, **wrong)
-        self.assertIn("bias.detach()", attune.unsupported(q, k, v, bias=self.tensor((100, 100), requires_grad=True)))
+        for shape, wanted in ((2, 4, 100, 100), (40000, 10000, 100)), ((4, 100, 100), (0, 10000, 100)), ((2, 1, 1, 100), (100, 0, 0)):
+            for dtype in "bf16", "fp32":
+                bias = self.tensor(shape, dtype=dtype)
+                grads = attune.backward(grad_out, q, k, v, out, lse, bias=bias, bias_gradient=True)
+                self.assertEqual((len(grads), grads[3].shape, grads[3].dtype), (4, shape, dtype))
+                launch = self.library.launches[-1]
+                self.assertEqual((launch["problem"].bias_gradient, launch["operands"][_library.D_BIAS]), (1, grads[3].address))
+                self.assertEqual(self.library.strides_of[_library.D_BIAS], wanted)
+        with self.assertRaisesRegex(ValueError, "grads has 3 elements: it must have 4, the gradients of q, k, v, bias"):
+            attune.backward(grad_out, q, k, v, out, lse, bias=bias, bias_gradient=True, grads=[self.tensor() for _ in range(3)])
+        given = [*(self.tensor() for _ in range(3)), self.tensor((2, 1, 1, 100), dtype="fp32", strides=(500, 9, 9, 1))]
+        attune.backward(grad_out, q, k, v, out, lse, bias=bias, bias_gradient=True, grads=given)
+        self.assertEqual(self.library.strides_of[_library.D_BIAS], (500, 0, 0))
 
     def test_a_tensor_of_pairs_whose_keys_lie_apart_is_copied_and_said(self):
         q, k, v = (self.tensor() for _ in range(3))

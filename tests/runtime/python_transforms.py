@@ -225,8 +225,24 @@ class WithSlopes(unittest.TestCase):
                 for one, other in zip(*(torch.autograd.grad(each.float().square().sum(), of) for each, of in ((out, leaves), (expected, others)))):
                     torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
 
+    def test_a_bias_that_requires_a_gradient(self):
+        torch._dynamo.reset()
+        torch.manual_seed(4)
+        for shape in (2, 4, 6, 9), (4, 6, 9), (2, 1, 1, 9), (6, 9):
+            given = torch.randn(shape)
+            for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+                bias, other = (given.clone().requires_grad_() for _ in range(2))
+                for one in bias, bias.expand(2, 4, 6, 9):  # what it repeats along is summed over in either case
+                    q, k, v = self.values
+                    out = function(q, k, v, bias=one)
+                    expected = torch.nn.functional.scaled_dot_product_attention(
+                        q.float(), k.float().repeat_interleave(2, 1), v.float().repeat_interleave(2, 1), attn_mask=other)
+                    gradients = [torch.autograd.grad(each.float().square().sum(), of) for each, of in ((out, bias), (expected, other))]
+                    self.assertEqual(gradients[0][0].shape, bias.shape)
+                    torch.testing.assert_close(*gradients, atol=1e-2, rtol=1e-2)
+
     def test_slopes_get_no_gradient_and_say_so(self):
-        with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and gets none: pass alibi_slopes.detach()"):
+        with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())
         with torch.no_grad():
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())

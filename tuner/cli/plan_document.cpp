@@ -30,6 +30,8 @@ std::string_view name_of(TileRows rows) {
       return "of batch";
     case TileRows::following:
       return "following";
+    case TileRows::pairs:
+      return "pairs";
   }
   return "";
 }

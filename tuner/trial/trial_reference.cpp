@@ -36,7 +36,8 @@ class HostBackward final : public TrialReference {
     tensors.read_back(Operand::d_k, d_k_);
     tensors.read_back(Operand::d_v, d_v_);
     if (problem_.sink) tensors.read_back(Operand::d_sinks, d_sinks_);
-    return compare_backward(problem_, reference_, d_q_, d_k_, d_v_, d_sinks_).outputs;
+    if (problem_.bias_gradient) tensors.read_back(Operand::d_bias, d_bias_);
+    return compare_backward(problem_, reference_, d_q_, d_k_, d_v_, d_sinks_, d_bias_).outputs;
   }
 
  private:
@@ -44,6 +45,7 @@ class HostBackward final : public TrialReference {
   const ReferenceBackward reference_;
   std::vector<std::uint16_t> d_q_, d_k_, d_v_;  // scratch
   std::vector<float> d_sinks_;
+  std::vector<std::byte> d_bias_;
 };
 
 std::uint64_t sum_of(const DeviceBuffer& buffer, DeviceOracle* oracle) {

@@ -83,7 +83,7 @@ def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
     invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
 ):
-    """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v.
+    """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v, and to sinks and bias.
 
     q, out: (batch, heads, seq, head_dim) or, with layout="bshd", (batch, seq, heads, head_dim); k, v: the same with their own heads (a
     divisor of q's) and length. float16 or bfloat16 on one CUDA device; any strides, the last dimension contiguous. Under torch.autocast
@@ -112,8 +112,9 @@ def attention(
     abs(i + seq_kv - seq_q - j), of query i and key j, after the softcap and before the mask; with seqused_q and seqused_kv by those lengths.
     Slopes get no gradient.
     bias: (batch, heads, seq, seq_kv) of q's type or float32, or one that broadcasts to it as PyTorch's do, but for the last dimension: added to
-    scores, after the softcap and before the mask; -inf hides a key. It gets no gradient. Where all keys of a query have the least finite number,
-    so that nothing is left of its scores, out is the mean of their values, as in PyTorch, and the query has no gradient.
+    scores, after the softcap and before the mask; -inf hides a key. Gradients flow to it, summed over what it repeats along, and have the same
+    bits on each run. Where all keys of a query have the least finite number, so that nothing is left of its scores, out is the mean of their
+    values, as in PyTorch, and the query has no gradient.
     attention_mask: the same of bool: a query attends to a key, of those that the mask leaves, where it is True.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
@@ -132,9 +133,9 @@ def attention(
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
     if forward_ad._current_level >= 0:
-        _refuse_forward_mode(q, k, v, sinks)
+        _refuse_forward_mode(q, k, v, sinks, bias)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks)
+    is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
     if any(term is not None for term in (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)):
@@ -163,16 +164,22 @@ def _as_kernels_take_them(numbers):
 
 
 def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask):
-    """What requires a gradient and gets none must not miss it in silence."""
-    for name, tensor in (("alibi_slopes", alibi_slopes), ("bias", bias)):
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
-            raise ValueError(f"{name} requires a gradient, and gets none: pass {name}.detach()")
-    return terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes), _with_keys_together("bias", bias),
-                    _with_keys_together("attention_mask", attention_mask))
+    """What requires a gradient must not miss it in silence."""
+    if isinstance(alibi_slopes, torch.Tensor) and alibi_slopes.requires_grad and torch.is_grad_enabled():
+        raise ValueError("alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()")
+    return terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes), _pairs_of_kernels("bias", bias),
+                    _pairs_of_kernels("attention_mask", attention_mask))
 
 
-def _with_keys_together(name, tensor):
-    if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
+def _pairs_of_kernels(name, tensor):
+    """A tensor of pairs whose keys lie one after the other, and of whose other dimensions those that it repeats along have an extent of 1, so that
+    its gradient is summed over them: it goes back to where expand() has taken it from."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
+        return tensor
+    for axis in range(tensor.dim() - 1):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    if tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
         return tensor
     tell_once(f"{name} whose elements of keys do not lie one after the other", "it is copied")
     return tensor.contiguous()
@@ -262,6 +269,7 @@ def backward(
     alibi_slopes=None,
     bias=None,
     attention_mask=None,
+    bias_gradient=False,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
     makes it.
@@ -269,14 +277,14 @@ def backward(
     q, k, v and the options are those of the call of attention() that returned out and lse; nothing is cast here, so that after a call under
     torch.autocast they are what it cast them to. grad_out is like out; grad_lse like lse, or None if the loss does not depend on it. Tensors
     given as grads, like q, k and v, take the result.
-    With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned.
+    With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned; with bias_gradient one more, like bias.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
-        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms)
-    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms)
+        return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms, bias_gradient)
+    return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms, bias_gradient)
 
 
 @_outside_graphs
@@ -292,10 +300,10 @@ def unsupported(
         terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     except ValueError as error:
         return str(error)
-    passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks))
+    passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks, bias))
     for pass_ in passes:
         try:
-            checked = _calls.Checked(q, k, v, options, pass_, terms=terms)
+            checked = _calls.Checked(q, k, v, options, pass_, terms=terms, bias_gradient=_calls.needs_grad(bias) and torch.is_grad_enabled())
         except (TypeError, ValueError) as error:
             return str(error)
         reason = "" if checked.is_empty else _text_of(checked.library.attune_unsupported, checked.problem)
@@ -326,13 +334,15 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
 @_outside_graphs
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
-    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
+    softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None,
+    bias_gradient=False
 ):
-    """The same for backward(), which attention() too runs in its backward pass."""
+    """The same for backward(), which attention() too runs in its backward pass: with bias_gradient where bias requires a gradient."""
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
-    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms), config)
+    return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms, bias_gradient=bias_gradient), config,
+                            bias_gradient)
 
 
 class _PreparedPass:
@@ -364,8 +374,8 @@ class Prepared(_PreparedPass):
                  bias=None, attention_mask=None):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
-        _refuse_forward_mode(q, k, v, sinks)
-        if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks):
+        _refuse_forward_mode(q, k, v, sinks, bias)
+        if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
         terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
         out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
@@ -376,12 +386,16 @@ class PreparedBackward(_PreparedPass):
     """The compiled kernels of a backward pass; called as backward() is, on tensors that differ from the prepared ones at most in batch,
     heads and lengths."""
 
+    def __init__(self, checked, config, bias_gradient):
+        super().__init__(checked, config)
+        self._bias_gradient = bias_gradient
+
     @_outside_graphs
     def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
                  bias=None, attention_mask=None):
         _refuse_transforms()
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
-                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask))
+                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask), self._bias_gradient)
 
 
 def _text_of(function, problem):

@@ -10,7 +10,7 @@ import ctypes
 import torch
 
 from . import _extension, _library
-from ._options import BROADCAST, CONTIGUOUS, SHARED, TERMS, Options, broadcast_strides
+from ._options import BROADCAST, CONTIGUOUS, SHARED, TERMS, Options, broadcast_strides, packed_broadcast_strides
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -65,15 +65,15 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=N
     return out, lse
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None):
-    """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, and of sinks if there are some, allocated if
-    grads is None."""
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None, bias_gradient=False):
+    """Launches backward, the prepared one if there is one. Returns the gradients of q, k and v, of sinks if there are some, and of the bias with
+    bias_gradient, allocated if grads is None."""
     if _known_calls is not None and grads is None and prepared is None and terms is None \
             and not (torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse)):
         results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
         if results is not None:
             return results
-    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms)
+    return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms, bias_gradient)
 
 
 def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
@@ -93,8 +93,9 @@ def _kind_of_term(tensor):
     return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.data_ptr() & 3)
 
 
-def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms):
+def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms, bias_gradient):
     sinks = None if terms is None else terms.sinks
+    bias = terms.bias if bias_gradient and terms is not None else None  # of which a gradient is wanted
     if options[_DETERMINISTIC] is None:
         options = (*options[:_DETERMINISTIC], torch.are_deterministic_algorithms_enabled(), *options[_DETERMINISTIC + 1:])
     launcher = kind = None
@@ -108,12 +109,12 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
                     q.get_device(), k.get_device(), v.get_device(), out.get_device(), grad_out.get_device(), lse.get_device(),
                     of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
             if terms is not None:
-                kind = (*kind, *map(_kind_of_term, terms))
+                kind = (*kind, *map(_kind_of_term, terms), bias_gradient)
             launcher = _backward_launchers.get(kind)
     except _NOT_SO:
         kind = None
     if launcher is None:
-        checked = Checked(q, k, v, options, _library.BACKWARD, terms=terms)
+        checked = Checked(q, k, v, options, _library.BACKWARD, terms=terms, bias_gradient=bias_gradient)
         checked.check_backward(grad_out, out, lse, grad_lse, grads)
     if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, sinks, *(grads or ())):
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
@@ -127,8 +128,11 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         d_q, d_k, d_v = grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     else:
         d_q, d_k, d_v = grads = empty_like(q), empty_like(k), empty_like(v)
-    if sinks is not None and len(grads) == 3:
-        grads = (*grads, torch.empty_like(sinks))
+    if len(grads) == 3 and (sinks is not None or bias is not None):
+        more = [] if sinks is None else [torch.empty_like(sinks)]
+        if bias is not None:
+            more.append(torch.empty(bias.shape, dtype=bias.dtype, device=bias.device))
+        grads = (*grads, *more)
     if launcher is None:
         for grad in grads:
             grad.zero_()
@@ -142,7 +146,10 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
     structs.set_tensors(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), lse.data_ptr())
     structs.set_gradients(grad_out.data_ptr(), d_q.data_ptr(), d_k.data_ptr(), d_v.data_ptr(), 0 if grad_lse is None else grad_lse.data_ptr())
     if terms is not None:
-        structs.set_terms(_library.D_LSE + 1, terms, {} if sinks is None else {"sinks": grads[3]})
+        of_terms = {} if sinks is None else {"sinks": grads[3]}
+        if bias is not None:
+            of_terms["bias"] = grads[-1]
+        structs.set_terms(_library.D_LSE + 1, terms, of_terms)
     launcher.run(prepared, q, structs)
     return grads
 
@@ -237,7 +244,7 @@ class _ForwardLauncher(_Launcher):
 
 class _BackwardLauncher(_Launcher):
     def __init__(self, checked, grad_out, out, grads):
-        checked.note_alignment(out, grad_out, *grads)
+        checked.note_alignment(out, grad_out, *grads[:3])
         super().__init__(checked)
         self.strides_are_kept = all(
             torch.empty_like(tensor).stride() == grad.stride() for tensor, grad in zip((checked.q, checked.k, checked.v), grads)
@@ -306,8 +313,9 @@ class Checked:
 
     A call that is only traced has tensors without memory: traced=True asks for none, and neither for the library."""
 
-    def __init__(self, q, k, v, options, pass_, traced=False, terms=None):
+    def __init__(self, q, k, v, options, pass_, traced=False, terms=None, bias_gradient=False):
         self.options, self.terms, self.sinks = options, terms, None if terms is None else terms.sinks
+        self.differentiated_bias = terms.bias if bias_gradient and terms is not None else None
         causal, scale, layout, top_left, window, deterministic, invariant, softcap = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
@@ -363,6 +371,7 @@ class Checked:
             bias=_dimensions_of(None if self.terms is None else self.terms.bias),
             bias_fp32=self.terms is not None and self.terms.bias is not None and self.terms.bias.dtype == torch.float32,
             attention_mask=_dimensions_of(None if self.terms is None else self.terms.attention_mask),
+            bias_gradient=self.differentiated_bias is not None,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -375,11 +384,15 @@ class Checked:
         if grad_lse is not None:
             self._check_lse("grad_lse", grad_lse)
         if grads is not None:
-            if len(grads) != 3 + (self.sinks is not None):
-                raise ValueError(f"grads has {len(grads)} elements: it must have {3 + (self.sinks is not None)}, the gradients of q, k and v"
-                                 + (", and of sinks" if self.sinks is not None else ""))
-            if self.sinks is not None:
-                self._check_term(TERMS[0], "grads[3]", grads[3])
+            of_terms = [term for term, tensor in zip(TERMS, (self.sinks, None, None, None, self.differentiated_bias)) if tensor is not None]
+            if len(grads) != 3 + len(of_terms):
+                raise ValueError(f"grads has {len(grads)} elements: it must have {3 + len(of_terms)}, the gradients of "
+                                 + ", ".join(["q", "k", "v", *(term.name for term in of_terms)]))
+            for place, term in enumerate(of_terms, 3):
+                self._check_term(term, f"grads[{place}]", grads[place])
+                if term.name == "bias" and (grads[place].shape != self.differentiated_bias.shape
+                                            or grads[place].dtype != self.differentiated_bias.dtype):
+                    raise ValueError(f"grads[{place}] must have the shape and the type of bias")
             check_like("grads[0]", grads[0], "q", self.q)
             check_like("grads[1]", grads[1], "k", self.k)
             check_like("grads[2]", grads[2], "v", self.v)
@@ -403,6 +416,9 @@ class Checked:
             tensors[term.operand] = _library.Tensor(0, *strides)
             if grads is not None and term.gradient is not None:
                 tensors[term.gradient] = _library.Tensor()
+                if term.name == "bias" and self.differentiated_bias is not None:
+                    strides = broadcast_strides(grads[-1]) if len(grads) > 3 else packed_broadcast_strides(tensor.shape)
+                    tensors[term.gradient] = _library.Tensor(0, *strides)
         return _library.operands(tensors)
 
     def note_alignment(self, *tensors):

@@ -5,9 +5,9 @@
     torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, ...)
         -> (out, lse)
     torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse,
-        grad_lse, causal, ...) -> (grad_q, grad_k, grad_v, grad_sinks)
+        grad_lse, bias_gradient, causal, ...) -> (grad_q, grad_k, grad_v, grad_sinks, grad_bias)
 
-Of what a call's terms lack grad_sinks is empty.
+Without sinks grad_sinks is empty, and so is grad_bias unless bias_gradient asks for it.
 
 Options have the defaults of attention(); window is a list of two numbers, -1 for all of a side. Both return new tensors. A call through the
 dispatcher costs more host time than attention(), which therefore takes this way only where somebody watches operators.
@@ -24,7 +24,8 @@ _SCHEMAS = {
                 "-> (Tensor grad_q, Tensor grad_k, Tensor grad_v)",
     "forward_with_terms": f"(Tensor q, Tensor k, Tensor v, {TERM_SCHEMA}, {SCHEMA}) -> (Tensor out, Tensor lse)",
     "backward_with_terms": f"(Tensor grad_out, Tensor q, Tensor k, Tensor v, {TERM_SCHEMA}, Tensor out, Tensor lse, Tensor? grad_lse=None, "
-                           f"{SCHEMA}) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sinks)",
+                           f"bool bias_gradient=False, {SCHEMA}) -> (Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_sinks, "
+                           "Tensor grad_bias)",
 }
 
 
@@ -40,12 +41,13 @@ def forward(q, k, v, options, terms=None):
     return torch.ops.attune_kernels.forward(q, k, v, *options)
 
 
-def backward(grad_out, q, k, v, out, lse, grad_lse, options, terms=None):
-    """(grad_q, grad_k, grad_v) by the operator, and with sinks their gradient behind them."""
+def backward(grad_out, q, k, v, out, lse, grad_lse, options, terms=None, bias_gradient=False):
+    """(grad_q, grad_k, grad_v) by the operator, and behind them the gradient of sinks, if there are some, and with bias_gradient that of the
+    bias."""
     options = _as_schema_has_them(options)
     if terms is not None:
-        grads = _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, options)
-        return grads[:3] if terms.sinks is None else grads
+        *grads, of_sinks, of_bias = _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, bias_gradient, options)
+        return (*grads, *(() if terms.sinks is None else (of_sinks,)), *((of_bias,) if bias_gradient else ()))
     if is_of_batch(grad_out, grad_lse):
         return _backward_of_batch(grad_out, q, k, v, out, lse, grad_lse, options)
     if torch._C._are_functorch_transforms_active():
@@ -53,7 +55,8 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, terms=None):
     return torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, *options)
 
 
-def _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, options):
+def _backward_with_terms(grad_out, q, k, v, terms, out, lse, grad_lse, bias_gradient, options):
+    options = (bias_gradient, *options)
     tensors = (grad_out, q, k, v, *terms, out, lse, grad_lse)
     operator = torch.ops.attune_kernels.backward_with_terms
     if is_of_batch(grad_out, grad_lse):
@@ -145,13 +148,16 @@ def _run_forward_with_terms(q, k, v, *given):
 
 def _run_backward_with_terms(grad_out, q, k, v, *given):
     terms, (out, lse, *rest) = _split(given)
-    grad_lse, *options = rest or (None,)
+    grad_lse, bias_gradient, *options = (*rest, None, False)[:2] if len(rest) < 2 else rest
     if grad_out.stride(3) != 1:
         grad_out = grad_out.contiguous()
     if grad_lse is not None:
         grad_lse = grad_lse.contiguous()
-    grads = tuple(_calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options), terms=terms))
-    return grads if terms.sinks is not None else (*grads, lse.new_empty(0))
+    grads = list(_calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options), terms=terms,
+                                 bias_gradient=bias_gradient))
+    if terms.sinks is None:
+        grads.insert(3, lse.new_empty(0))
+    return tuple(grads) if bias_gradient else (*grads, lse.new_empty(0))
 
 
 def _trace_forward_with_terms(q, k, v, *given):
@@ -162,9 +168,11 @@ def _trace_forward_with_terms(q, k, v, *given):
 
 def _trace_backward_with_terms(grad_out, q, k, v, *given):
     terms, (out, lse, *rest) = _split(given)
-    _calls.Checked(q, k, v, _options(*rest[1:]), _library.BACKWARD, traced=True, terms=terms)
+    bias_gradient = len(rest) > 1 and rest[1]
+    _calls.Checked(q, k, v, _options(*rest[2:]), _library.BACKWARD, traced=True, terms=terms, bias_gradient=bias_gradient)
+    grad_bias = torch.empty(terms.bias.shape, dtype=terms.bias.dtype, device=q.device) if bias_gradient else lse.new_empty(0)
     grad_sinks = lse.new_empty(0) if terms.sinks is None else torch.empty_like(terms.sinks, memory_format=torch.contiguous_format)
-    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v), grad_sinks
+    return _calls.empty_like(q), _calls.empty_like(k), _calls.empty_like(v), grad_sinks, grad_bias
 
 
 def _keep_for_backward_with_terms(ctx, inputs, output):
@@ -182,9 +190,10 @@ def _differentiate_forward_with_terms(ctx, grad_out, grad_lse):
         if grad_lse is None:
             return (None, None, None, *([None] * len(TERMS)), *nothing)
         grad_out = torch.zeros_like(out)
-    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms)
-    of_sinks = grads[3] if terms.sinks is not None else None
-    grads = (*grads[:3], *(of_sinks if term.gradient is not None else None for term in TERMS))
+    bias_gradient = ctx.needs_input_grad[3 + Terms._fields.index("bias")]
+    grads = backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms, bias_gradient)
+    of_terms = dict(sinks=grads[3] if terms.sinks is not None else None, bias=grads[-1] if bias_gradient else None)
+    grads = (*grads[:3], *map(of_terms.get, Terms._fields))
     return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad)), *nothing)
 
 
@@ -278,11 +287,11 @@ class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, causal, scale, layout,
-                top_left, window, deterministic, invariant, softcap):
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, bias_gradient, causal,
+                scale, layout, top_left, window, deterministic, invariant, softcap):
         return torch.ops.attune_kernels.backward_with_terms(
-            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, causal, scale, layout, top_left,
-            window, deterministic, invariant, softcap)
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, bias_gradient, causal, scale,
+            layout, top_left, window, deterministic, invariant, softcap)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

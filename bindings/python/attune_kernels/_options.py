@@ -37,7 +37,7 @@ TERMS = (
     Term("seqused_q", _library.SEQUSED_Q, None, ("int32",), ("batch",), CONTIGUOUS, "each batch entry"),
     Term("seqused_kv", _library.SEQUSED_KV, None, ("int32",), ("batch",), CONTIGUOUS, "each batch entry"),
     Term("alibi_slopes", _library.ALIBI_SLOPES, None, ("float32",), ("batch", "heads"), SHARED, "each head of q, or of each batch entry"),
-    Term("bias", _library.BIAS, None, ("q", "float32"), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
+    Term("bias", _library.BIAS, _library.D_BIAS, ("q", "float32"), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
     Term("attention_mask", _library.ATTENTION_MASK, None, ("bool",), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
 )
 Terms = collections.namedtuple("Terms", [term.name for term in TERMS], defaults=[None] * len(TERMS))
@@ -48,6 +48,15 @@ def broadcast_strides(tensor):
     """Of batch, heads and queries, 0 along which a tensor of pairs repeats."""
     lacking = 4 - tensor.dim()
     return tuple(0 if axis < lacking or tensor.shape[axis - lacking] == 1 else tensor.stride(axis - lacking) for axis in range(3))
+
+
+def packed_broadcast_strides(shape):
+    """The same of a contiguous tensor of the shape."""
+    strides, elements = [], 1
+    for size in reversed(shape):
+        strides.insert(0, elements if size > 1 else 0)
+        elements *= size
+    return (*[0] * (4 - len(strides)), *strides)[:3]
 
 
 def terms_of(*tensors):

@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 
-from .inputs import as_attune_takes_it, shapes_without_memory, terms_of
+from .inputs import DTYPES, as_attune_takes_it, shapes_without_memory, terms_of
 from .peer_library import PeerAttention
 from .references import GradientReference, Reference
 
@@ -19,10 +19,19 @@ class Contender:
 def torch_backends():
     from torch.nn.attention import SDPBackend
 
-    return {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+    return {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
-def torch_attention(torch, problem, name, q, k, v):
+def _combined(torch, problem, terms):
+    """One tensor of a bias and an attention mask, as PyTorch takes it: booleans, or numbers of the problem's type."""
+    bias, mask = terms.get("bias"), terms.get("attention_mask")
+    if bias is None:
+        return mask
+    bias = bias.to(getattr(torch, DTYPES[problem.dtype]))
+    return bias if mask is None else torch.where(mask, bias, -torch.inf)
+
+
+def torch_attention(torch, problem, name, terms, q, k, v):
     """torch.nn.functional.scaled_dot_product_attention by one backend. Raises RuntimeError if that does not serve the problem."""
     from torch.nn.attention import sdpa_kernel
 
@@ -32,8 +41,12 @@ def torch_attention(torch, problem, name, q, k, v):
         raise RuntimeError("has no sinks")
     if problem.alibi:
         raise RuntimeError("has no ALiBi")
+    if (terms.get("bias") is not None or terms.get("attention_mask") is not None) and (problem.is_causal or name == "fa2"):
+        raise RuntimeError("has no mask as a tensor" + " beside a causal one" * (name != "fa2"))
     options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
-    if problem.is_causal and not problem.is_top_left:
+    if terms.get("bias") is not None or terms.get("attention_mask") is not None:
+        options["attn_mask"] = terms["combined"]
+    elif problem.is_causal and not problem.is_top_left:
         if name != "fa2":
             raise RuntimeError("has no causal mask that is aligned bottom right, of lengths that differ")
         from torch.nn.attention import bias
@@ -54,17 +67,27 @@ class FlexAttention:
 
         self._torch, self._sinks = torch, terms.get("sinks")
         self._mask = None
-        if problem.is_causal:
-            offset = problem.mask_offset
-            self._mask = flex.create_block_mask(lambda b, h, i, j: j <= i + offset, None, None, problem.seq, problem.kv_seq, device="cuda")
+        pairs = terms.get("attention_mask")
+        if problem.is_causal or pairs is not None:
+            offset = problem.mask_offset if problem.is_causal else problem.kv_seq
+
+            def attends(b, h, i, j):
+                seen = j <= i + offset
+                return seen if pairs is None else seen & _element(pairs, b, h, i, j)
+
+            self._mask = flex.create_block_mask(attends, None if pairs is None else problem.batch, None if pairs is None else problem.heads,
+                                                problem.seq, problem.kv_seq, device="cuda")
+        bias = terms.get("bias")
         softcap, slopes, diagonal = problem.softcap, terms.get("alibi_slopes"), problem.kv_seq - problem.seq
 
         def score_of(score, batch, head, query, key):
             if softcap != 0:
                 score = softcap * torch.tanh(score / softcap)
-            return score if slopes is None else score - slopes[head] * (query + diagonal - key).abs()
+            if slopes is not None:
+                score = score - slopes[head] * (query + diagonal - key).abs()
+            return score if bias is None else score + _element(bias, batch, head, query, key)
 
-        self._score = score_of if softcap != 0 or slopes is not None else None
+        self._score = score_of if softcap != 0 or slopes is not None or bias is not None else None
         self._options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
         self._attention = flex.flex_attention
         self._function = torch.compile(self._run, dynamic=False)
@@ -80,9 +103,19 @@ class FlexAttention:
         return self._function(q, k, v)
 
 
+def _element(pairs, batch, head, query, key):
+    """Of a tensor of pairs, which repeats along dimensions of one element."""
+    places = (batch, head, query)
+    return pairs[tuple(0 if size == 1 else place for size, place in zip(pairs.shape, places)) + (key,)]
+
+
 def other_makers(torch, problem, of_backend, terms):
     """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem."""
-    functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, *tensors) for name in torch_backends()}
+    of_pairs = bool(problem.bias or problem.attention_mask)
+    if of_pairs:
+        terms = {**terms, "combined": _combined(torch, problem, terms)}
+    functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, terms, *tensors) for name in torch_backends()
+                 if of_pairs or name != "efficient"}
     if problem.softcap != 0 or terms:
         functions["flex"] = FlexAttention(torch, problem, terms)
     return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
@@ -97,7 +130,7 @@ def problem_options(problem):
 def prepare(torch, attune, problem, config=None):
     """Attune's kernels for a problem, of the config that is picked or of a given one."""
     make = attune.prepare if problem.pass_ == "forward" else attune.prepare_backward
-    options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic}
+    options = {} if problem.pass_ == "forward" else {"deterministic": problem.deterministic, "bias_gradient": problem.bias_gradient}
     tensors, terms = shapes_without_memory(torch, problem), terms_of(torch, problem, 0)
     return make(*tensors, layout=problem.layout, config=config, **terms, **problem_options(problem), **options)
 
@@ -177,8 +210,9 @@ class BackwardPass:
     def _attune(self, name, with_grad_lse=False):
         def launch(tensors, forward):
             q, k, v, grad_out = self._own(*tensors)
-            sinks = [self._terms["sinks"]] if "sinks" in self._terms else []
-            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v, *sinks))
+            more = [self._terms["sinks"]] if "sinks" in self._terms else []
+            more += [self._terms["bias"]] if self._problem.bias_gradient else []
+            grads = tuple(self._torch.empty_like(tensor) for tensor in (q, k, v, *more))
             grad_lse = self._torch.randn_like(forward[1]) if with_grad_lse else None
             return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads, **self._terms)
 

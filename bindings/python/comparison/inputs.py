@@ -137,7 +137,34 @@ def terms_of(torch, problem, seed, device="cuda"):
         terms["sinks"] = math.log(problem.kv_seq) + torch.randn(problem.heads, generator=generator, device=device)
     if problem.alibi:
         terms["alibi_slopes"] = torch.exp2(-8 / problem.heads * torch.arange(1, problem.heads + 1, device=device))
+    if problem.bias:
+        generator = torch.Generator(device=device).manual_seed(seed + 2)
+        dtype = torch.float32 if problem.bias_fp32 else getattr(torch, DTYPES[problem.dtype])
+        terms["bias"] = torch.randn(_pairs(problem, problem.bias), generator=generator, device=device, dtype=dtype)
+    if problem.attention_mask:
+        terms["attention_mask"] = _documents(torch, problem, seed + 3, device)
     return terms
+
+
+def _pairs(problem, dimensions):
+    sizes = (problem.batch, problem.heads, problem.seq, problem.kv_seq)
+    return tuple(1 if letter == "1" else size for letter, size in zip(dimensions, sizes))
+
+
+def _documents(torch, problem, seed, device):
+    """A mask by which queries attend to the keys of their own document, of some eight random ones that follow each other; without a dimension of
+    queries, to a first part of the keys, half of them or more, as after padding."""
+    batch, heads, rows, keys = _pairs(problem, problem.attention_mask)
+    generator = torch.Generator(device=device).manual_seed(seed)
+    if rows == 1:
+        lengths = torch.randint((keys + 1) // 2, keys + 1, (batch, heads, 1, 1), generator=generator, device=device)
+        return torch.arange(keys, device=device) < lengths
+    ends = torch.rand((batch, heads, 1, 7), generator=generator, device=device)
+
+    def documents(size):
+        return (torch.arange(size, device=device)[:, None] / size >= ends).sum(-1)
+
+    return (documents(rows)[..., :, None] == documents(keys)[..., None, :]).contiguous()
 
 
 def _in_memory_as(layout, tensor):

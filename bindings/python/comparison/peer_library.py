@@ -62,8 +62,8 @@ class PeerAttention:
     def __init__(self, torch, library, problem, q, k, v):
         if problem.sink:
             raise RuntimeError("has no sinks")
-        if problem.alibi:
-            raise RuntimeError("has no ALiBi")
+        if problem.alibi or problem.bias or problem.attention_mask:
+            raise RuntimeError("has no ALiBi and no tensors of pairs")
         if problem.is_causal and not problem.is_bottom_right:
             raise RuntimeError("peer libraries have causal masks that are aligned bottom right")
         self._torch, self._library, self._inputs = torch, library, (q, k, v)

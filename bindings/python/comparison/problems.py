@@ -9,8 +9,11 @@ import re
 
 from . import BadInput
 
-FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "sink",
-          "layout", "deterministic")
+FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "bias", "bias-fp32",
+          "bias-gradient", "attention-mask", "sink", "layout", "deterministic")
+# Of the tensors of pairs: 1 for each of batch, heads and queries along which one repeats.
+PAIRS = tuple(b + h + q + "k" for b in "1b" for h in "1h" for q in "1q")
+FLAGS = ("deterministic", "alibi", "sink", "bias-fp32", "bias-gradient")
 # Word of a number in a problem's text: the attribute that it sets.
 NUMBERS = {"b": "batch", "hq": "heads", "hkv": "kv_heads", "sq": "seq", "skv": "kv_seq", "d": "head_dim", "align": "alignment"}
 
@@ -29,6 +32,10 @@ class Problem:
     scale: float = None  # None: 1/sqrt(head_dim)
     softcap: float = 0.0  # 0: none
     alibi: bool = False
+    bias: str = ""  # of PAIRS; empty: none
+    bias_fp32: bool = False
+    bias_gradient: bool = False
+    attention_mask: str = ""
     sink: bool = False
     layout: str = "bshd"
     alignment: int = 16
@@ -60,8 +67,9 @@ class Problem:
         if self.scale is not None:
             words.append("scale" + _shortest(self.scale))
         words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
-        words += ["alibi"] * self.alibi + ["sink"] * self.sink
-        words += ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
+        words += ["alibi"] * self.alibi + [f"bias={self.bias}"] * bool(self.bias) + ["bias-fp32"] * self.bias_fp32
+        words += ["bias-gradient"] * self.bias_gradient + [f"attention-mask={self.attention_mask}"] * bool(self.attention_mask)
+        words += ["sink"] * self.sink + ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
         return " ".join(words + ["deterministic"] * self.deterministic)
 
     def title(self):
@@ -74,7 +82,8 @@ class Problem:
             words.append(f"scale {_shortest(self.scale)}")
         if self.softcap != 0:
             words.append(f"softcap {_shortest(self.softcap)}")
-        words += ["ALiBi"] * self.alibi + ["sinks"] * self.sink
+        words += ["ALiBi"] * self.alibi + [f"bias {self.bias}" + " fp32" * self.bias_fp32 + " with gradient" * self.bias_gradient] * bool(self.bias)
+        words += [f"mask {self.attention_mask}"] * bool(self.attention_mask) + ["sinks"] * self.sink
         return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
 
     def attended_pairs(self):
@@ -120,8 +129,10 @@ def parse_problem(text):
             put("dtype", word, word)
         elif word in ("bshd", "bhsd"):
             put("layout", word, word)
-        elif word in ("deterministic", "alibi", "sink"):
-            put(word, True, word)
+        elif word in FLAGS:
+            put(word.replace("-", "_"), True, word)
+        elif (pairs := re.fullmatch(r"(bias|attention-mask)=(.*)", word)) and pairs[2] in PAIRS:
+            put(pairs[1].replace("-", "_"), pairs[2], word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
             put("mask", word, word)
         elif name := next((name for name in ("scale", "softcap") if word.startswith(name)), None):
@@ -160,6 +171,10 @@ def _validate(problem, text):
         raise BadInput(f"problem '{text}': scale {problem.scale}: must be positive and finite")
     if not 0 <= _float32(problem.softcap) < float("inf"):
         raise BadInput(f"problem '{text}': softcap {problem.softcap}: must be positive and finite")
+    if (problem.bias_fp32 or problem.bias_gradient) and not problem.bias:
+        raise BadInput(f"problem '{text}': bias-fp32 and bias-gradient are said of a bias: name its dimensions, too, such as bias=bhqk")
+    if problem.bias_gradient and problem.pass_ == "forward":
+        raise BadInput(f"problem '{text}': bias-gradient: only a backward problem has it")
     if problem.alignment not in (2, 16):
         raise BadInput(f"problem '{text}': alignment {problem.alignment}: must be 16 or 2")
     if problem.deterministic and problem.pass_ == "forward":
@@ -270,10 +285,12 @@ def _problem_of_row(fields, place):
     for field in ("seq", "head-dim"):
         if field not in fields:
             raise BadInput(f"{place}, field {field}: is missing")
-    for field in ("causal", "deterministic", "alibi", "sink"):
+    for field in ("causal", *FLAGS):
         if fields.get(field, "false") not in ("true", "false"):
             raise BadInput(f"{place}, field {field}: '{fields[field]}' is neither true nor false")
-    words += [field for field in ("deterministic", "alibi", "sink") if fields.get(field) == "true"]
+    words += [field for field in FLAGS if fields.get(field) == "true"]
+    for field in ("bias", "attention-mask"):
+        words += [f"{field}={pairs}" for pairs in choice(field, ("none", *PAIRS)) if pairs != "none"]
     causal, mask = fields.get("causal"), fields.get("mask")
     if causal and mask and (causal == "true") != (mask == "causal"):
         raise BadInput(f"{place}, field causal: '{causal}' contradicts the mask '{mask}'; give one of them")

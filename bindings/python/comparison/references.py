@@ -60,24 +60,38 @@ def _softmax(torch, scores, sink):
 class _Head:
     """What terms add to the scores of a head."""
 
-    def __init__(self, terms, head):
+    def __init__(self, terms, batch, head):
+        self._pairs = {name: terms[name][batch % terms[name].shape[0], head % terms[name].shape[1]] for name in ("bias", "attention_mask")
+                       if name in terms}
         self.sink = terms["sinks"][head] if "sinks" in terms else None
         self._slope = terms["alibi_slopes"][head] if "alibi_slopes" in terms else None
 
     def add_to(self, torch, problem, scores, rows):
         """Of the queries `rows`, before the mask."""
-        if self._slope is None:
-            return scores
-        keys = torch.arange(problem.kv_seq, device=scores.device)
-        distance = (rows[:, None] + problem.kv_seq - problem.seq - keys).abs()
-        return scores - self._slope.to(scores.dtype) * distance.to(scores.dtype)
+        if self._slope is not None:
+            keys = torch.arange(problem.kv_seq, device=scores.device)
+            distance = (rows[:, None] + problem.kv_seq - problem.seq - keys).abs()
+            scores = scores - self._slope.to(scores.dtype) * distance.to(scores.dtype)
+        if "bias" in self._pairs:
+            scores = scores + self._rows("bias", rows).to(scores.dtype)
+        if "attention_mask" in self._pairs:
+            scores = scores.masked_fill(~self._rows("attention_mask", rows), float("-inf"))
+        return scores
+
+    def hides(self, rows, hidden):
+        """What the mask and the attention mask hide from the queries `rows`."""
+        return hidden | ~self._rows("attention_mask", rows) if "attention_mask" in self._pairs else hidden
+
+    def _rows(self, name, rows):
+        plane = self._pairs[name]
+        return plane if plane.shape[0] == 1 else plane[rows]
 
 
 def _plain_probabilities(torch, problem, queries, keys, rows, hidden, rounds_scores, head):
     """Rounded to the problem's type, in fp32."""
     scores = head.add_to(torch, problem, _capped(torch, problem, problem.softmax_scale * queries.float() @ keys.float().T), rows)
     scores = (_rounded(torch, problem, scores) if rounds_scores else scores).masked_fill_(hidden, float("-inf"))
-    p = _softmax(torch, scores, head.sink)[0].masked_fill(hidden, 0)  # a query that sees nothing has NaN
+    p = _softmax(torch, scores, head.sink)[0].masked_fill(head.hides(rows, hidden), 0)  # a query that sees nothing has NaN
     return _rounded(torch, problem, p)
 
 
@@ -107,14 +121,14 @@ class Reference:
         self.heads = sorted({(0, 0), (problem.batch - 1, problem.heads - 1)})
         self.expected, plain = [], []
         for batch, head in self.heads:
-            of_head = _Head(terms, head)
+            of_head = _Head(terms, batch, head)
             plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], self.rows, hidden, False, of_head)
             plain.append(_rounded(torch, problem, plain_p @ v[batch, head // group].float()))
             keys, values = k[batch, head // group].double(), v[batch, head // group].double()
             scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T)
             scores = of_head.add_to(torch, problem, scores, self.rows).masked_fill_(hidden, float("-inf"))
             p, expected_lse = _softmax(torch, scores, of_head.sink)
-            p = p.masked_fill(hidden, 0)  # a query that sees nothing has NaN
+            p = p.masked_fill(of_head.hides(self.rows, hidden), 0)  # a query that sees nothing has NaN
             # A P that is subnormal beside the row's largest, 1 in a kernel, is off by half of the smallest subnormal number.
             smallest_p = SMALLEST_STEP[problem.dtype] / UNIT_ROUNDOFF[problem.dtype] * p.amax(-1, keepdim=True)
             self.expected.append((p @ values, (p + smallest_p * ~hidden) @ values.abs(), expected_lse))
@@ -144,7 +158,7 @@ class Reference:
 
 class GradientReference:
     """Gradients of the first and the last key/value head and of the query heads that read them, with what the bound of each element is
-    relative to: the roundings of P and dS, and of O, of which delta is made. That of sinks is not among them: `attune check` compares it."""
+    relative to: the roundings of P and dS, and of O, of which delta is made. Those of sinks and of a bias are not among them: `attune check` compares them."""
 
     def __init__(self, torch, problem, q, k, v, grad_out, terms={}):
         self._terms = terms
@@ -164,7 +178,7 @@ class GradientReference:
         grad_k, weight_k, grad_v, weight_v = (torch.zeros_like(keys) for _ in range(4))
         of_queries = []
         for head in range(head_kv * self.group, (head_kv + 1) * self.group):
-            of_head = _Head(self._terms, head)
+            of_head = _Head(self._terms, batch, head)
             for first in range(0, self.problem.seq, ROWS_AT_ONCE):
                 queries = q[batch, head, first : first + ROWS_AT_ONCE].double()
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].double()
@@ -174,7 +188,7 @@ class GradientReference:
                 scores = scale * queries @ keys.T
                 slopes = _slopes(torch, self.problem, scores)
                 changed = of_head.add_to(torch, self.problem, _capped(torch, self.problem, scores), rows).masked_fill(hidden, float("-inf"))
-                p = _softmax(torch, changed, of_head.sink)[0].masked_fill(hidden, 0)
+                p = _softmax(torch, changed, of_head.sink)[0].masked_fill(of_head.hides(rows, hidden), 0)
                 out = p @ values
                 error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
                 difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
@@ -200,7 +214,7 @@ class GradientReference:
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].float()
                 rows = torch.arange(first, first + queries.shape[0], device=q.device)
                 hidden = _hidden(torch, problem, rows)
-                p = _plain_probabilities(torch, problem, queries, keys, rows, hidden, True, _Head(self._terms, head))
+                p = _plain_probabilities(torch, problem, queries, keys, rows, hidden, True, _Head(self._terms, batch, head))
                 dp = _rounded(torch, problem, grads @ values.T)
                 products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
                 slopes = _slopes(torch, problem, scale * queries @ keys.T)

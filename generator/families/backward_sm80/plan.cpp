@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "generator/families/backward_common/bias.h"
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
@@ -134,6 +135,12 @@ class Launches {
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
 
+  void add_bias() {
+    TemplateBindings bindings;
+    KernelLaunch launch = bias_launch(problem_, device_, config_.block_q, kOrder, &bindings);
+    render("backward_bias", std::move(launch), std::move(bindings));
+  }
+
   // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
@@ -178,17 +185,7 @@ class Launches {
       bindings->set("terms_parameter", if_terms(", const ExponentTerms& terms"));
       bindings->set("and_terms", if_terms(", terms"));
     }
-    bindings->set("slope_of_terms", alibi ? "slope, " : "");
-    bindings->set("head_of_terms", pairs ? "head" : "/*head*/");
-    bindings->set("slope_of_head", alibi ? ", float slope" : "");
-    const std::string and_pairs = alibi && pairs ? ", " : "";
-    bindings->set(
-        "members_of_terms",
-        (alibi ? "slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query)))" : "") +
-            and_pairs + (pairs ? "args(args), sequence(sequence), head(head), query(query), key(key)" : ""));
-    bindings->set("gain_of_terms",
-                  std::string(pairs ? "pair_gain(args, sequence, head, query + queries, key + keys)" : "") +
-                      (alibi ? " - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries))" : ""));
+    bind_terms_of_pair(problem_, bindings);
   }
 
   void add(const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
@@ -224,6 +221,7 @@ void describe_backward_sm80(const AttentionProblem& problem, const KernelConfig&
   }
   if (adds_key_sums(config)) launches.add_convert(true);
   if (problem.sink) launches.add_sinks();
+  if (problem.bias_gradient) launches.add_bias();
   describe_backward_workspace(problem, config, plan);
 }
 

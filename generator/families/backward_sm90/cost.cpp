@@ -168,6 +168,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
     if (!config.split_dkdv) step.shared += 4 * q * kv / bytes_per_clock;
   }
   if (problem.alibi) step.exponential += q * kv * kAluOfSharedAlibi / device.alu_per_clock;
+  step.exponential += clocks_of_pair_tensors(problem, q * kv);
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "generator/families/backward_common/bias.h"
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
@@ -286,6 +287,11 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     TemplateBindings bindings;
     KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
+  }
+  if (problem.bias_gradient) {
+    TemplateBindings bindings;
+    KernelLaunch launch = bias_launch(problem, device, config.block_q, kOrder, &bindings);
+    render("backward_bias", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);
 }

@@ -103,6 +103,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
   if (problem.softcap != 0) clocks.exponential += q * kv / device.exp2_per_clock;  // tanh
   if (problem.alibi) clocks.exponential += q * kv * kAluOfAlibi / device.alu_per_clock;
+  clocks.exponential += clocks_of_pair_tensors(problem, q * kv);
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;

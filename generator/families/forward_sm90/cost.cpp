@@ -151,6 +151,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
   if (problem.softcap != 0) elementwise += elements / device.exp2_per_clock;  // its tanh, by the unit of exponentials
   if (problem.alibi) elementwise += elements * kAluOfSharedAlibi / device.alu_per_clock;
+  elementwise += clocks_of_pair_tensors(problem, elements);
   const double rescaled = 1 - parts / std::max(parts, steps.mean);  // of the steps: each part's first one has no O
   if (config.rescale_threshold == 0) elementwise += rescaled * q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);

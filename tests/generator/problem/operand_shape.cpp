@@ -57,7 +57,8 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
 
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
   const AttentionProblem forward = parse_problem("forward sink used alibi bias=bhqk attention-mask=b11k"),
-                         backward = parse_problem("backward sink used alibi bias=bhqk attention-mask=b11k");
+                         backward =
+                             parse_problem("backward sink used alibi bias=bhqk bias-gradient attention-mask=b11k");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);

@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[17];
-  long long strides[17][3];
+  void* data[18];
+  long long strides[18][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[17];
-  long long strides[17][3];
+  void* data[18];
+  long long strides[18][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 17);
+static_assert(kOperandCount == 18);
 
 struct Exported {
   const char* problem;

@@ -184,7 +184,7 @@ struct BackwardCase {
   ForwardCase data;
   std::vector<std::uint16_t> d_o;
   std::vector<float> d_lse;
-  DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer, d_sinks_buffer;
+  DeviceBuffer d_o_buffer, d_lse_buffer, d_q_buffer, d_k_buffer, d_v_buffer, d_sinks_buffer, d_bias_buffer;
   Tensors tensors;  // those of `data`, and of backward
 
   BackwardCase(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift,
@@ -197,6 +197,11 @@ struct BackwardCase {
     if (problem.sink) {
       d_sinks_buffer = DeviceBuffer(device, data.terms.bytes(Operand::sinks).size());
       tensors[Operand::d_sinks].data = reinterpret_cast<const void*>(d_sinks_buffer.pointer());
+    }
+    if (problem.bias_gradient) {
+      d_bias_buffer = DeviceBuffer(device, operand_shape(problem, Operand::d_bias).bytes());
+      tensors[Operand::d_bias] =
+          packed_view(problem, Operand::d_bias, reinterpret_cast<const void*>(d_bias_buffer.pointer()));
     }
     if (!with_lse) return;
     for (const std::uint16_t bits :
@@ -250,6 +255,8 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
       check_close(on_host.d_sinks.bound[head], expected.d_sinks.bound[head], 1);
     }
 
+    if (problem.bias_gradient) require_same_gradient(on_host.d_bias, expected.d_bias);
+
     // Right gradients; then a wrong last element of each.
     DeviceOracle oracle(device, problem);
     const auto rounded = [&](const ReferenceGradient& gradient, Operand shape) {
@@ -269,21 +276,31 @@ void compare_backward_oracles(const std::shared_ptr<Device>& device, const std::
                                d_v = rounded(on_host.d_v, Operand::v);
     std::vector<float> d_sinks;
     for (const double value : on_host.d_sinks.value) d_sinks.push_back(static_cast<float>(value));
+    std::vector<float> d_bias_fp32(on_host.d_bias.value.begin(), on_host.d_bias.value.end());
+    std::vector<std::uint16_t> d_bias;
+    for (const double value : on_host.d_bias.value) d_bias.push_back(from_double(problem.dtype, value));
     const auto check = [&] {
+      const auto of_bias = problem.bias_fp32 ? std::as_bytes(std::span(d_bias_fp32)) : std::as_bytes(std::span(d_bias));
+      if (problem.bias_gradient) device->copy_to_device(with.d_bias_buffer.pointer(), of_bias.data(), of_bias.size());
       if (problem.sink)
         device->copy_to_device(with.d_sinks_buffer.pointer(), d_sinks.data(), with.d_sinks_buffer.bytes());
       device->copy_to_device(with.d_q_buffer.pointer(), d_q.data(), 2 * d_q.size());
       device->copy_to_device(with.d_k_buffer.pointer(), d_k.data(), 2 * d_k.size());
       device->copy_to_device(with.d_v_buffer.pointer(), d_v.data(), 2 * d_v.size());
       std::vector<OutputErrors> errors = oracle.compare_gradients(actual, with.tensors);
-      const std::vector<OutputErrors> of_host = compare_backward(problem, on_host, d_q, d_k, d_v, d_sinks).outputs;
-      REQUIRE(errors.size() == (problem.sink ? 4 : 3));
+      const std::vector<OutputErrors> of_host =
+          compare_backward(problem, on_host, d_q, d_k, d_v, d_sinks, of_bias).outputs;
+      REQUIRE(errors.size() == 3u + problem.sink + problem.bias_gradient);
       for (std::size_t i = 0; i < errors.size(); ++i) require_same(errors[i], of_host[i]);
       return errors;
     };
     for (const OutputErrors& errors : check()) CHECK(errors.within);
     for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = from_double(problem.dtype, 1000);
     if (problem.sink) d_sinks.back() += 1000;
+    if (problem.bias_gradient) {
+      d_bias.back() = from_double(problem.dtype, 1000);
+      d_bias_fp32.back() = 1000;
+    }
     for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
     for (std::vector<std::uint16_t>* gradient : {&d_q, &d_k, &d_v}) gradient->back() = 0x7fff;
     for (const OutputErrors& errors : check()) CHECK_FALSE(errors.within);
@@ -377,6 +394,9 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
        "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal used alibi softcap3",
        "backward fp16 b2 hq4 hkv2 sq30 skv40 d40 bias=1hqk attention-mask=b11k",
        "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal alibi bias=b1qk bias-fp32 attention-mask=bhqk softcap3 sink",
+       "backward fp16 b2 hq4 hkv2 sq30 skv40 d40 bias=bhqk bias-gradient",
+       "backward bf16 b2 hq4 hkv2 sq30 skv20 d40 causal alibi bias=b11k bias-fp32 bias-gradient softcap3 sink used",
+       "backward bf16 b2 hq4 hkv2 sq17 skv20 d16 window=9,3 bias=1hqk bias-gradient",
        "backward fp16 b3 hq2 sq40 skv20 d16 used"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
@@ -388,7 +408,8 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the GPU"
       {"backward fp16 hq2 sq33 skv20 d8 causal@-3", "backward bf16 b2 hq6 hkv2 sq300 skv500 d72 causal",
        "backward bf16 b3 sq65 skv170 d256", "backward fp16 hq8 sq256 d128 causal",
        "backward bf16 b4 hq4 hkv2 sq300 skv200 d64 window=50,20 used sink",
-       "backward fp16 b2 hq4 hkv2 sq300 skv400 d64 bias=bhqk attention-mask=b11k"});
+       "backward fp16 b2 hq4 hkv2 sq300 skv400 d64 bias=bhqk attention-mask=b11k",
+       "backward bf16 b2 hq4 hkv2 sq300 skv200 d64 causal bias=1hqk bias-fp32 bias-gradient"});
 }
 
 TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {

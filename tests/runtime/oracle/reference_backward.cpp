@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct Case {
   std::vector<std::uint16_t> q, k, v, d_o;
   std::vector<float> d_lse;
   TermValues terms;  // used lengths: another one for each sequence, and one that is no length
+  std::size_t moved_element = std::numeric_limits<std::size_t>::max();  // of the bias, by moved_by
+  double moved_by = 0;
 
   Case(const AttentionProblem& asked, bool with_lse, std::uint64_t seed = 1) : problem(asked) {
     const std::size_t queries = elements_of(problem, problem.heads_q, problem.seq_q),
@@ -80,11 +83,17 @@ double capped(const AttentionProblem& p, double score) {
   return p.softcap == 0 ? score : p.softcap * std::tanh(score / p.softcap);
 }
 
+// Where the element of a pair lies in a packed tensor of pairs.
+std::size_t element_of_bias(const OperandShape& shape, std::int64_t b, std::int64_t h, std::int64_t query,
+                            std::int64_t key) {
+  const std::int64_t of_head = (b % shape.batch) * shape.heads + h % shape.heads;
+  return static_cast<std::size_t>((of_head * shape.rows + query % shape.rows) * shape.columns + key);
+}
+
 double element_of(const Case& c, Operand operand, std::int64_t b, std::int64_t h, std::int64_t query,
                   std::int64_t key) {
   const OperandShape shape = operand_shape(c.problem, operand);
-  const std::int64_t of_head = (b % shape.batch) * shape.heads + h % shape.heads;
-  const auto at = static_cast<std::size_t>((of_head * shape.rows + query % shape.rows) * shape.columns + key);
+  const std::size_t at = element_of_bias(shape, b, h, query, key);
   if (shape.element == ElementType::boolean) return c.terms.of<std::uint8_t>(operand)[at];
   return shape.element == ElementType::fp32 ? c.terms.of<float>(operand)[at]
                                             : to_double(c.problem.dtype, c.terms.of<std::uint16_t>(operand)[at]);
@@ -94,7 +103,10 @@ double element_of(const Case& c, Operand operand, std::int64_t b, std::int64_t h
 double added(const Case& c, std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t key) {
   const AttentionProblem& p = c.problem;
   double sum = 0;
-  if (p.bias != PairTensor::none) sum += element_of(c, Operand::bias, b, h, query, key);
+  if (p.bias != PairTensor::none) {
+    sum += element_of(c, Operand::bias, b, h, query, key);
+    if (element_of_bias(operand_shape(p, Operand::bias), b, h, query, key) == c.moved_element) sum += c.moved_by;
+  }
   if (p.attention_mask != PairTensor::none && element_of(c, Operand::attention_mask, b, h, query, key) == 0)
     sum = -std::numeric_limits<double>::infinity();
   if (!p.alibi) return sum;
@@ -142,8 +154,9 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
 struct Gradients {
   std::vector<std::uint16_t> d_q, d_k, d_v;
   std::vector<float> d_sinks;
+  std::vector<std::byte> d_bias;
 };
-enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope, no_last_row };
+enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope, no_last_row, slope_of_bias };
 
 Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const AttentionProblem& p = c.problem;
@@ -151,6 +164,8 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const std::vector<double> q = c.values(c.q), k = c.values(c.k), v = c.values(c.v), d_o = c.values(c.d_o);
   const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v, c.terms);
   std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size()), d_sinks(c.sinks().size());
+  const OperandShape bias = operand_shape(p, Operand::d_bias);
+  std::vector<float> d_bias(static_cast<std::size_t>(p.bias_gradient ? bias.elements() : 0));
   const std::int64_t group = p.heads_q / p.heads_kv;
   for (std::int64_t row = 0; row < p.batch * p.heads_q * p.seq_q; ++row) {
     const std::int64_t b = row / p.seq_q / p.heads_q, h = row / p.seq_q % p.heads_q, i = row % p.seq_q;
@@ -180,6 +195,9 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
                  ds16 = static_cast<float>(rounded(weight * slope * (dp - delta)));
       const float scale = mistake == Mistake::no_scale ? 1.0f : p.softmax_scale;
       const bool summed = mistake != Mistake::one_head_of_group || h % group == 0;
+      if (p.bias_gradient && !(mistake == Mistake::no_last_row && i + 1 == p.seq_q))
+        d_bias[element_of_bias(bias, b, h, i, j)] +=
+            weight * (mistake == Mistake::slope_of_bias ? slope : 1) * (dp - delta);
       for (std::int64_t d = 0; d < p.head_dim; ++d) {
         d_q[of_query(d)] += ds16 * scale * static_cast<float>(k[of_key(d)]);
         if (summed) d_k[of_key(d)] += ds16 * scale * static_cast<float>(q[of_query(d)]);
@@ -192,11 +210,17 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
     for (const float x : values) bits.push_back(from_double(p.dtype, x));
     return bits;
   };
-  return {stored(d_q), stored(d_k), stored(d_v), d_sinks};
+  std::vector<std::byte> bias_bytes(p.bias_gradient ? bias.bytes() : 0);
+  const std::vector<std::uint16_t> of_16_bits = stored(d_bias);
+  std::memcpy(bias_bytes.data(),
+              p.bias_fp32 ? static_cast<const void*>(d_bias.data()) : static_cast<const void*>(of_16_bits.data()),
+              bias_bytes.size());
+  return {stored(d_q), stored(d_k), stored(d_v), d_sinks, bias_bytes};
 }
 
 BackwardErrors errors_of(const Case& c, const Gradients& g) {
-  return compare_backward(c.problem, reference_backward(c.problem, c.inputs()), g.d_q, g.d_k, g.d_v, g.d_sinks);
+  return compare_backward(c.problem, reference_backward(c.problem, c.inputs()), g.d_q, g.d_k, g.d_v, g.d_sinks,
+                          g.d_bias);
 }
 
 // Lengths both ways, groups, masks with rows that see nothing (offset below 0) and keys that nobody sees.
@@ -225,6 +249,14 @@ std::vector<AttentionProblem> tiny_problems() {
           problem.bias_fp32 = group == 1;
           problem.attention_mask = PairTensor::bk;
           problems.push_back(problem);
+          problem.pass = Pass::backward;
+          problem.bias_gradient = true;
+          for (const PairTensor bias : {problem.bias, PairTensor::k, PairTensor::bqk}) {
+            problem.bias = bias;
+            problems.push_back(problem);
+          }
+          problem.pass = Pass::forward;
+          problem.bias_gradient = false;
           problem.bias = problem.attention_mask = PairTensor::none;
           problem.bias_fp32 = false;
           problem.softcap = 0;
@@ -283,6 +315,19 @@ TEST_CASE("gradients of the oracle are those of finite differences", "[nogpu]") 
         const double below = loss(c, inputs[0], inputs[1], inputs[2], sinks);
         sinks[head] = here;
         REQUIRE(reference.d_sinks.value[head] == Approx((above - below) / (2 * kStep)).epsilon(1e-6).margin(1e-7));
+      }
+      if (!problem.bias_gradient) continue;
+      const OperandShape bias = operand_shape(problem, Operand::bias);
+      REQUIRE(reference.d_bias.value.size() == static_cast<std::size_t>(bias.elements()));
+      for (std::size_t at = 0; at < reference.d_bias.value.size(); at += 3) {
+        const auto moved = [&](double by) {
+          Case other = c;
+          other.moved_element = at;
+          other.moved_by = by;
+          return loss(other, inputs[0], inputs[1], inputs[2], sinks);
+        };
+        REQUIRE(reference.d_bias.value[at] ==
+                Approx((moved(kStep) - moved(-kStep)) / (2 * kStep)).epsilon(1e-6).margin(1e-7));
       }
     }
   }
@@ -393,6 +438,22 @@ TEST_CASE("wrong gradients are beyond the bounds", "[nogpu]") {
       const OutputErrors d_sinks = errors_of(of_sinks, low_precision(of_sinks, mistake)).outputs.back();
       CHECK_FALSE(d_sinks.within);
       CHECK_THAT(d_sinks.complaint, ContainsSubstring("dsinks at head"));
+    }
+
+    for (const PairTensor bias : {PairTensor::hqk, PairTensor::qk, PairTensor::bk}) {
+      AttentionProblem biased = capped;
+      biased.pass = Pass::backward;
+      biased.bias = bias;
+      biased.bias_gradient = true;
+      biased.bias_fp32 = bias == PairTensor::qk;
+      const Case of_bias(biased, true);
+      CHECK(errors_of(of_bias, low_precision(of_bias)).within());
+      for (const Mistake mistake :
+           {Mistake::no_delta, Mistake::lse_sign, Mistake::no_last_row, Mistake::slope_of_bias}) {
+        const OutputErrors d_bias = errors_of(of_bias, low_precision(of_bias, mistake)).outputs.back();
+        CHECK(d_bias.name == "dbias");
+        CHECK_FALSE(d_bias.within);
+      }
     }
 
     const auto complaint = [&](const Gradients& gradients, std::size_t output) {
