@@ -35,8 +35,8 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   const bool twice = 8 * tile_bytes(problem, rows) <= static_cast<std::size_t>(device.shared_bytes_per_block);
   const int stages = twice ? 2 : 1;
   SharedLayout shared;
-  for (const auto& [name, label] :
-       {std::pair("kQOffset", "Q"), std::pair("kDoOffset", "dO"), std::pair("kKOffset", "K"), std::pair("kVOffset", "V")})
+  for (const auto& [name, label] : {std::pair("kQOffset", "Q"), std::pair("kDoOffset", "dO"),
+                                    std::pair("kKOffset", "K"), std::pair("kVOffset", "V")})
     shared.add({name, label, {stages, rows, problem.head_dim}, static_cast<std::size_t>(size_of(problem.dtype))}, 128);
 
   KernelLaunch launch;
@@ -76,9 +76,9 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   bindings->set("swizzle_shift", swizzle.shift);
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("row_lanes", row_lanes(problem));
-  bindings->set("store_bias", element.bytes == 4
-                                  ? std::string("st_global_f32(reinterpret_cast<float*>(to), x)")
-                                  : "st_global_b16(to, static_cast<u16>(cvt_rn_" + std::string(element.ptx) + "x2_f32(0.0f, x)))");
+  bindings->set("store_bias", element.bytes == 4 ? std::string("st_global_f32(reinterpret_cast<float*>(to), x)")
+                                                 : "st_global_b16(to, static_cast<u16>(cvt_rn_" +
+                                                       std::string(element.ptx) + "x2_f32(0.0f, x)))");
   shared.bind(bindings);
   return launch;
 }
