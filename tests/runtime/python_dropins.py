@@ -72,7 +72,7 @@ torch.nn = getattr(torch, "nn", None) or types.SimpleNamespace()
 torch.nn.functional = types.SimpleNamespace(pad=pad)
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _drop_in, _reasons, flash_attn, flash_attn_interface, transformers  # noqa: E402
+from attune_kernels import _drop_in, _reasons, cute, flash_attn, flash_attn_interface, transformers  # noqa: E402
 
 FA2, FA3 = flash_attn.flash_attn_func, flash_attn_interface.flash_attn_func
 NO_DEVICE = -4
@@ -138,8 +138,20 @@ class Signatures(unittest.TestCase):
         }.items():
             self.assertEqual(self.signature(getattr(flash_attn_interface, name)), expected, name)
 
+    def test_cute(self):
+        scores = "softmax_scale=None,causal=False,window_size=(None,None),learnable_sink=None,softcap=0.0,num_splits=1,pack_gqa=None," \
+                 "deterministic=False,score_mod=None,score_mod_bwd=None,mask_mod=None,"
+        gathered = "gather_bwd_recompute_p=False,gather_bwd_token_chunk=None)"
+        self.assertEqual(self.signature(cute.flash_attn_func),
+                         f"(q,k,v,qv=None,gather_kv_indices=None,{scores}aux_tensors=None,aux_scalars=None,block_sparse_tensors=None,"
+                         f"block_sparse_tensors_bwd=None,return_lse=False,{gathered}")
+        self.assertEqual(self.signature(cute.flash_attn_varlen_func),
+                         "(q,k,v,qv=None,cu_seqlens_q=None,cu_seqlens_k=None,max_seqlen_q=None,max_seqlen_k=None,min_seqlen_k=None,seqused_q=None,"
+                         f"seqused_k=None,gather_kv_indices=None,page_table=None,{scores}block_sparse_tensors=None,aux_tensors=None,aux_scalars=None,"
+                         f"return_lse=False,scheduler_metadata=None,seqlen_k_per_split=None,disable_scheduler_metadata=False,{gathered}")
+
     def test_all_names_are_there(self):
-        for module in (flash_attn, flash_attn_interface):
+        for module in (flash_attn, flash_attn_interface, cute):
             for name in module.__all__:
                 self.assertTrue(callable(getattr(module, name)), name)
 
@@ -288,6 +300,38 @@ class Refusals(Recorded):
             with self.subTest(feature=feature, function=function.__name__):
                 error = self.refused(NotImplementedError, f"attune does not serve {feature}: .", function, *arguments, **options)
                 self.assertIs(type(error), flash_attn.NotServed)
+                self.assertEqual(error.feature, feature)
+
+    def test_what_the_newest_interface_asks_for(self):
+        """cute's functions return a pair; sinks and lengths are handed on, what only its kernels take is refused by name."""
+        plain = {"causal": False, "window": None, "scale": 0.125, "softcap": 0.0, "alibi_slopes": None, "deterministic": None}
+        q, k, v = tensors()
+        out, lse = cute.flash_attn_func(q, k, v)
+        self.assertEqual((out.made, lse, self.calls.pop()[3]), ("out", None, plain))
+        out, lse = cute.flash_attn_func(q, k, v, return_lse=True, num_splits=3, pack_gqa=True)
+        self.assertEqual((lse.shape, self.calls.pop()[3]), ((2, 4, 100), plain))
+        sink, lengths = Tensor((4,), "bf16"), Tensor((2,), "int32")
+        with_sinks = self.options(cute.flash_attn_func, q, k, v, causal=True, learnable_sink=sink, softcap=30.0, deterministic=True)
+        self.assertEqual(with_sinks, {**plain, "causal": True, "softcap": 30.0, "deterministic": True, "sinks": sink})
+        self.assertEqual(self.options(cute.flash_attn_varlen_func, q, k, v, seqused_k=lengths, learnable_sink=sink, max_seqlen_k=100, causal=True),
+                         {**plain, "causal": True, "sinks": sink, "seqused_kv": lengths})
+        self.assertEqual(self.options(cute.flash_attn_varlen_func, q, k, v, seqused_q=lengths, seqused_k=lengths),
+                         {**plain, "seqused_q": lengths, "seqused_kv": lengths})
+        for window, wanted in ((5, 7), (5, 7)), ((None, 7), (None, 7)), ((5, None), (5, None)), ((-1, -1), None), ((None, None), None):
+            self.assertEqual(self.options(cute.flash_attn_func, q, k, v, window_size=window)["window"], wanted)
+        q.requires_grad = True
+        self.assertIsNotNone(cute.flash_attn_func(q, k, v)[1])
+        self.calls.clear()
+        for feature, function, options in [
+                ("qv", cute.flash_attn_func, {"qv": q}), ("gather_kv_indices", cute.flash_attn_func, {"gather_kv_indices": lengths}),
+                ("gather_kv_indices", cute.flash_attn_func, {"gather_bwd_recompute_p": True}), ("score_mod", cute.flash_attn_func, {"score_mod": print}),
+                ("score_mod", cute.flash_attn_varlen_func, {"aux_tensors": [q]}), ("mask_mod", cute.flash_attn_func, {"mask_mod": print}),
+                ("block_sparse_tensors", cute.flash_attn_func, {"block_sparse_tensors_bwd": q}),
+                ("sequences of different lengths in one tensor", cute.flash_attn_varlen_func, {"cu_seqlens_q": lengths}),
+                ("a cache of keys and values", cute.flash_attn_varlen_func, {"page_table": lengths}),
+                ("a window that ends before the diagonal or begins behind it", cute.flash_attn_func, {"window_size": (-3, 8)})]:
+            with self.subTest(feature=feature):
+                error = self.refused(NotImplementedError, f"attune does not serve {feature}: .", function, q, k, v, **options)
                 self.assertEqual(error.feature, feature)
 
     def test_slopes_are_those_of_heads(self):

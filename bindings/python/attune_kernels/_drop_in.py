@@ -27,6 +27,11 @@ _INSTEAD = {
     "a head_dim of v unlike that of q": "pad v with zeros to the head_dim of q, and cut the result",
     "sequences of different lengths in one tensor": "make one call of flash_attn_func for each sequence, or for each group of equal lengths",
     "a cache of keys and values": "write new keys and values into the cache by tensor operations, and call flash_attn_func on its filled part",
+    "gather_kv_indices": "gather the keys and values of each query by torch.gather, and make a call for each query",
+    "score_mod": "attune_kernels.attention() has softcap, alibi_slopes and bias, a tensor that is added to scores",
+    "mask_mod": "attune_kernels.attention() has attention_mask, a tensor of booleans",
+    "block_sparse_tensors": "attune_kernels.attention() has attention_mask, a tensor of booleans; it skips no block",
+    "a window that ends before the diagonal or begins behind it": "pass attention_mask of attune_kernels.attention(), a tensor of booleans",
     "combining results of parts of the keys": "call flash_attn_func on all keys: Attune splits them itself where rows of queries are few",
 }
 
@@ -35,10 +40,10 @@ def not_served(feature):
     return NotServed(feature, _INSTEAD[feature])
 
 
-def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse, alibi_slopes=None):
+def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse, alibi_slopes=None, **terms):
     """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
     window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is
-    -inf where a query sees nothing."""
+    -inf where a query sees nothing. terms: others of attention()'s tensors."""
     head_dim = _check(q, k, v)
     if softmax_scale is None:
         softmax_scale = head_dim**-0.5
@@ -61,6 +66,7 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
         window=None if is_causal or (left is None and right is None) else (left, right),
         softcap=softcap if softcap > 0 else 0.0,
         alibi_slopes=alibi_slopes,
+        **terms,
         return_lse=wants_lse,
         deterministic=True if deterministic else None,  # None: as torch.use_deterministic_algorithms() says
     )
