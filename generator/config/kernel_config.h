@@ -107,7 +107,10 @@ struct KernelConfig {
   WarpgroupOrder warpgroup_order = WarpgroupOrder::free;
   Overlap overlap = Overlap::none;
   TileScheduler tile_scheduler = TileScheduler::single;
-  int v_stages = 0;          ///< tiles of V, where they are not as many as of K; 0: as many
+  int v_stages = 0;  ///< tiles of V, where they are not as many as of K; 0: as many
+  /// Tiles of each tensor of pairs, of a tile's rows and a block's, held in shared memory; backward as many as of Q,
+  /// with which they come. 0: each thread loads the elements that it needs from global memory.
+  int pair_stages = 0;
   bool p_in_shared = false;  ///< P goes to the product with V through shared memory, not from registers
   int cluster = 1;           ///< CTAs that take neighbouring tiles of one head and load each K and V once, for all
   /// A tile walks through its keys from the first block up, otherwise from the last one down.

@@ -388,6 +388,7 @@ class Exporter {
     std::string operator()(const Pointer&) const { return "const void* "; }
     std::string operator()(const Stride&) const { return "std::int64_t "; }
     std::string operator()(const TensorMap&) const { return "TensorMap "; }
+    std::string operator()(const ByTensorMap&) const { return "std::int32_t "; }
     std::string operator()(const Workspace&) const { return "void* "; }
     std::string operator()(const Given& given) const {
       throw Error(ErrorCode::unsupported,
@@ -422,6 +423,9 @@ class Exporter {
           to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns, spec->box_heads,
           spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes),
           spec->ends_with_rows ? ", 1" : "");
+    }
+    std::string operator()(const ByTensorMap& map) const {
+      throw Error(ErrorCode::internal, fmt::format("a kernel that takes {} is not exported", to_string(map)));
     }
     std::string operator()(const Workspace& workspace) const {
       const std::string name(workspace.buffer.name);

@@ -83,6 +83,7 @@ struct NameOf {
     return fmt::format("{}_stride_{}", identifier(stride.operand), name_of(stride.dimension));
   }
   std::string operator()(const TensorMap& map) const { return fmt::format("{}_map", identifier(map.operand)); }
+  std::string operator()(const ByTensorMap& map) const { return fmt::format("{}_by_map", identifier(map.operand)); }
   std::string operator()(const Workspace& workspace) const { return std::string(workspace.buffer.name); }
   std::string operator()(const Given& given) const { return std::string(given.name); }
   std::string operator()(Scalar scalar) const { return std::string(facts(scalar).name); }
@@ -97,6 +98,7 @@ struct TypeOf {
   }
   std::string_view operator()(const Stride&) const { return "i64"; }
   std::string_view operator()(const TensorMap&) const { return "TensorMap"; }
+  std::string_view operator()(const ByTensorMap&) const { return "i32"; }
   std::string_view operator()(const Workspace& workspace) const { return workspace.buffer.type; }
   std::string_view operator()(const Given& given) const { return given.type; }
   std::string_view operator()(Scalar scalar) const { return facts(scalar).type; }
@@ -109,7 +111,7 @@ std::string_view type_text(const KernelArgument& argument) { return std::visit(T
 
 std::size_t size_of(const KernelArgument& argument) {
   if (std::holds_alternative<TensorMap>(argument)) return kTensorMapArgumentBytes;
-  return std::holds_alternative<Scalar>(argument) ? 4 : 8;
+  return std::holds_alternative<Scalar>(argument) || std::holds_alternative<ByTensorMap>(argument) ? 4 : 8;
 }
 
 void append(Arguments* fields, std::initializer_list<KernelArgument> more) {
@@ -158,6 +160,12 @@ void append_pair_tensors(Arguments* fields, const AttentionProblem& problem) {
     if (!is_of_pairs(operand)) continue;
     append_pointers(fields, {operand});
     append_strides(fields, {operand});
+  }
+}
+
+void append_pair_maps(Arguments* fields, const AttentionProblem& problem) {
+  for (const Operand operand : term_inputs_of(problem)) {
+    if (is_of_pairs(operand)) append(fields, {TensorMap{operand}, ByTensorMap{operand}});
   }
 }
 

@@ -36,6 +36,13 @@ struct TensorMap {
   auto operator<=>(const TensorMap&) const = default;
 };
 
+/// 1 where the call's tensor is one that a tensor map can describe, int32, and otherwise 0, with a map of zeros:
+/// "bias_by_map". Of operands that need not be: others' plans have tensors that can.
+struct ByTensorMap {
+  Operand operand;
+  auto operator<=>(const ByTensorMap&) const = default;
+};
+
 /// Device memory that is no operand's: by whom it is needed, by its name. `type` is the pointer's C type in templates.
 struct Buffer {
   std::string_view name, type;
@@ -78,7 +85,7 @@ enum class Scalar {
   bias_rows,
 };
 
-using KernelArgument = std::variant<Pointer, Stride, TensorMap, Workspace, Given, Scalar>;
+using KernelArgument = std::variant<Pointer, Stride, TensorMap, ByTensorMap, Workspace, Given, Scalar>;
 using Arguments = std::vector<KernelArgument>;
 
 std::string to_string(const KernelArgument& argument);  ///< its name in the kernel
@@ -102,6 +109,8 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem);
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
 /// The tensors of pairs that a problem has, with their strides.
 void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);
+/// What copies of their tiles compute with beside those.
+void append_pair_maps(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' ScoreFunction, ALiBi and tensors of pairs compute with.
 void append_score(Arguments* fields, const AttentionProblem& problem);
 /// The three strides of each.

@@ -28,7 +28,7 @@ struct SharedBuffer {
 /// search makes one for each config that it looks at.
 class SharedLayout {
  public:
-  static constexpr std::size_t kMost = 12;
+  static constexpr std::size_t kMost = 16;
 
   /// Lays a buffer behind the others, at a multiple of `alignment` bytes. At most kMost of them.
   void add(SharedBuffer buffer, std::size_t alignment = 1);

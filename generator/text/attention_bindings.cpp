@@ -81,7 +81,7 @@ void bind_score_words(const AttentionProblem& problem, TemplateBindings* binding
   bindings->conditions["capped"] = problem.softcap != 0;
 }
 
-void bind_score_terms(const AttentionProblem& problem, TemplateBindings* bindings) {
+void bind_score_terms(const AttentionProblem& problem, bool pair_tiles, TemplateBindings* bindings) {
   const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
   bind_score_words(problem, bindings);
   bind_coordinates(problem, bindings);
@@ -94,9 +94,16 @@ void bind_score_terms(const AttentionProblem& problem, TemplateBindings* binding
   bindings->set("may_hide", problem.has_pair_tensors() ? "true" : "kMasked");
   bindings->set("args_of_terms", problem.adds_to_scores() ? "args" : "/*args*/");
   bindings->set("score_scale", argument_of_scale(problem));
+  bindings->conditions["loads_pairs"] = problem.has_pair_tensors() && !pair_tiles;
+  bindings->set("distance_of_terms", problem.alibi || !pair_tiles ? "distance" : "/*distance*/");
+  bindings->set("elements_of_pair", std::string(pair_tiles && biased ? ", float bias" : "") +
+                                        (pair_tiles && masked ? ", bool attends" : ""));
+  bindings->set("is_hidden", pair_tiles ? "!attends" : "!attends(pairs.mask, key)");
   bindings->set("added_score", std::string(problem.alibi ? "alibi.of<kEdge>(distance)" : "") +
                                    (problem.alibi && biased ? " + " : "") +
-                                   (biased ? "bias_of_key(pairs.bias, key)" : ""));
+                                   (!biased      ? ""
+                                    : pair_tiles ? "bias"
+                                                 : "bias_of_key(pairs.bias, key)"));
   bindings->set("pair_rows", std::string(biased ? "bias(bias_of_query(args, sequence, head, query))" : "") +
                                  (biased && masked ? ", " : "") +
                                  (masked ? "mask(attention_mask_of_query(args, sequence, head, query))" : ""));

@@ -35,7 +35,7 @@ void bind_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 void bind_score_words(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// bind_score_words(), and what a forward kernel's attention/score_terms does: what it adds and what it hides.
-void bind_score_terms(const AttentionProblem& problem, TemplateBindings* bindings);
+void bind_score_terms(const AttentionProblem& problem, bool pair_tiles, TemplateBindings* bindings);
 
 /// bind_score_words(), and what a kernel of gradients adds to the exponents of P.
 void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings);

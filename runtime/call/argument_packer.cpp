@@ -1,6 +1,7 @@
 #include "runtime/call/argument_packer.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <variant>
@@ -10,6 +11,8 @@
 
 namespace attune {
 namespace {
+
+constexpr std::uintptr_t kMapAlignment = 16;  // bytes, of a tensor that a map describes
 
 TensorStrides strides_of(const TensorView& view) { return {view.stride_batch, view.stride_head, view.stride_row}; }
 
@@ -46,7 +49,19 @@ class Packer {
     std::visit([&](auto value) { put(to, value); }, value_of(scalar, problem_, launch_));
   }
 
+  // Whatever is asked for of other operands' tensors was checked before.
+  bool has_map(Operand operand) const {
+    const TensorView& view = tensors_[operand];
+    return !is_of_pairs(operand) || (reinterpret_cast<std::uintptr_t>(view.data) % kMapAlignment == 0 &&
+                                     fits_tensor_map(operand_shape(problem_, operand), strides_of(view)));
+  }
+  void pack_field(const ByTensorMap& map, std::byte* to) const { put<std::int32_t>(to, has_map(map.operand)); }
+
   void pack_field(const TensorMap& map, std::byte* to) const {
+    if (!has_map(map.operand)) {
+      std::memset(to, 0, kTensorMapArgumentBytes);
+      return;
+    }
     const auto spec = std::find_if(launch_.tensor_maps.begin(), launch_.tensor_maps.end(),
                                    [&](const TensorMapSpec& each) { return each.operand == map.operand; });
     if (spec == launch_.tensor_maps.end())

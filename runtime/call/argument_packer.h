@@ -38,7 +38,7 @@ ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& 
 
 /// The argument struct of one launch, by value: packing allocates nothing.
 struct PackedArguments {
-  static constexpr std::size_t kCapacity = 1024;
+  static constexpr std::size_t kCapacity = 1536;
   alignas(64) std::array<std::byte, kCapacity> data;
   std::size_t bytes = 0;
 };

@@ -3,6 +3,8 @@
 //% end
 //% if pair_tensors
 //% include attention/pair_tensors
+//% end
+//% if loads_pairs
 
 // What tensors of pairs hold for a query, from the key `from` on.
 struct PairRow {
@@ -27,21 +29,21 @@ struct ScoreTerms {
 //% if alibi
   AlibiKeys alibi;
 //% end
-//% if pair_tensors
+//% if loads_pairs
   PairRow pairs;
 //% end
 
   // kEdge: the key may lie on either side of the query's diagonal, or be none of the sequence.
   template <bool kEdge>
-  __device__ __forceinline__ float apply(const Arguments& ${args_of_terms}, float score, i32 distance) const {
-//% if pair_tensors
+  __device__ __forceinline__ float apply(const Arguments& ${args_of_terms}, float score, i32 ${distance_of_terms}${elements_of_pair}) const {
+//% if loads_pairs
     const i32 key = pairs.key<kEdge>(distance);
 //% end
 //% if added
     score = fma_rn_f32(score, ${score_scale}, ${added_score});
 //% end
 //% if attention_mask
-    if (!attends(pairs.mask, key)) score = negative_infinity();
+    if (${is_hidden}) score = negative_infinity();
 //% end
     return score;
   }

@@ -105,6 +105,9 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% include attention/pair_tensors
 //% end
 //% include attention/kv_source_${kv_source}
+//% if pair_tiles
+//% include wgmma/pair_tiles
+//% end
 //% include mma_sync/sums_vector
 //% include mma_sync/sums_place
 //% if dq_by_softmax
@@ -225,6 +228,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     prefetch_tensormap(args.q_map);
     prefetch_tensormap(args.v_map);
     prefetch_tensormap(args.d_o_map);
+//% for pair_operands
+    if (args.${pair_operands.name}_by_map) prefetch_tensormap(args.${pair_operands.name}_map);
+//% end
     barriers.init();
     griddepcontrol_launch_dependents();
   }

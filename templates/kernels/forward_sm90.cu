@@ -25,7 +25,7 @@
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //% end
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA${pair_words}. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
 //% if packed
 //
@@ -117,6 +117,9 @@ using OutputFragments = float[kHeadDimV / 2];
 //% end
 //% include attention/score_${score}
 //% include attention/kv_source_${kv_source}
+//% if pair_tiles
+//% include wgmma/pair_tiles
+//% end
 
 // Named barriers, one for each consumer warpgroup, from these on.
 constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
@@ -183,7 +186,7 @@ struct Barriers {
 //% for rings
     for (i32 i = 0; i < ${rings.stages}; ++i) {
       mbarrier_init(${rings.name}_full(i), 1);
-      mbarrier_init(${rings.name}_empty(i), kConsumerWarps);
+      mbarrier_init(${rings.name}_empty(i), ${rings.leavers});
     }
 //% end
 //% if clustered
@@ -199,12 +202,21 @@ struct Barriers {
 //% include wgmma/load_tile
 //% include wgmma/kv_loads_${kv_loads}
 //% include wgmma/producer
+//% if pair_tiles
+
+//% include wgmma/pair_loads
+
+//% end
 //% include wgmma/exponential_${exponential}
 //% include wgmma/warpgroup_softmax
 //% include wgmma/row_max_online
 //% include wgmma/warpgroup_${query_operand}
 //% include wgmma/warpgroup_${probability_operand}
 //% include wgmma/consumer
+//% if pair_tiles
+
+//% include wgmma/pair_terms
+//% end
 
 //% if sink
 //% include attention/row_end_sink
@@ -224,6 +236,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     prefetch_tensormap(args.q_map);
     prefetch_tensormap(args.k_map);
     prefetch_tensormap(args.v_map);
+//% for pair_operands
+    if (args.${pair_operands.name}_by_map) prefetch_tensormap(args.${pair_operands.name}_map);
+//% end
     barriers.init();
   }
 //% if clustered
@@ -234,6 +249,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) produce(args, barriers, shared);
+//% if pair_tiles
+    if (warp == 1) produce_pairs(args, barriers, shared);
+//% end
   } else {
     if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));

@@ -2,7 +2,7 @@
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
 //% end
-//% if score_terms
+//% if row_heads_of_terms
 constexpr i32 kRowHeads = ${row_heads};  // heads of a thread's two rows: one where they have one
 
 //% end
@@ -17,8 +17,11 @@ struct RowsOfWarpgroup {
 //% else
   static constexpr i32 unused_first_blocks = 0;
 //% end
-//% if pair_tensors
+//% if loads_pairs
   i32 heads[kRowHeads];  // of this thread's rows
+//% end
+//% if pair_tiles
+  i32 head;  // the tile's first
 //% end
 //% if alibi
   float slopes[kRowHeads];
@@ -60,7 +63,10 @@ struct RowsOfWarpgroup {
 //% else
     unused_blocks = tile.blocks.end - blocks.end;
 //% end
-//% if pair_tensors
+//% if pair_tiles
+    head = tile.head;
+//% end
+//% if loads_pairs
 #pragma unroll
     for (i32 half = 0; half < kRowHeads; ++half) heads[half] = tile.head_of(first_row + 8 * half);
 //% end
@@ -76,6 +82,13 @@ struct RowsOfWarpgroup {
 //% end
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
+//% if pair_tiles
+//% if packed
+  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
+//% else
+  __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
+//% end
+//% end
 //% if alibi_beyond
   __device__ __forceinline__ void find_blocks_beyond(const Arguments& args, i32 top_query, i32 bottom_query) {
     const i32 diagonal = alibi_diagonal(args, sequence, bottom_query);
@@ -96,6 +109,7 @@ struct RowsOfWarpgroup {
 };
 
 //% if score_terms
+//% if !pair_tiles
 // kEdge: as ScoreTerms has it.
 template <bool kEdge>
 __device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
@@ -114,6 +128,7 @@ __device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& 
     }
   }
 }
+//% end
 //% if alibi_shared
 //% if alibi_beyond
 // From the blocks beyond the diagonals to the others: what scores have too much they had too little before.
@@ -158,6 +173,9 @@ struct Consumer {
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
+//% if pair_tiles
+  PipelineSlot<kPairStages> pairs;
+//% end
   QueryOperand query;
   ProbabilityOperand probabilities;
 
@@ -176,6 +194,13 @@ struct Consumer {
     if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
     v.advance();
   }
+//% if pair_tiles
+  __device__ __forceinline__ void wait_pairs() const { mbarrier_wait_parity(barriers.pairs_full(pairs.stage), pairs.parity); }
+  __device__ __forceinline__ void release_pairs() {
+    if (lane_index() == 0) mbarrier_arrive(barriers.pairs_empty(pairs.stage));
+    pairs.advance();
+  }
+//% end
 
   // Where warpgroups are ordered, each issues its products when its predecessor lets it.
   __device__ __forceinline__ void wait_order() const {
@@ -211,8 +236,14 @@ struct Consumer {
 // released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
+//% if pair_tiles
+  consumer.wait_pairs();
+//% end
   bar_warp_sync();
   consumer.release_k();
+//% if pair_tiles
+  consumer.release_pairs();
+//% end
   consumer.wait_order();
   consumer.pass_order();
 }

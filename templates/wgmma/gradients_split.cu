@@ -134,7 +134,12 @@ struct ValueGradients {
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
 //% end
 //% if pair_tensors
+//% if pair_tiles
+    load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
+    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs{PairElements(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp())${and_alibi_of_pairs}});
+//% else
     exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
+//% end
 //% else
 //% if alibi
 //% if alibi_mended

@@ -58,7 +58,12 @@ struct KeyGradients {
     warpgroup.wait_ds();
 //% end
 //% if pair_tensors
+//% if pair_tiles
+    load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
+    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs{PairElements(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp())${and_alibi_of_pairs}});
+//% else
     exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
+//% end
 //% else
 //% if alibi
 //% if alibi_mended

@@ -85,6 +85,9 @@ __device__ __forceinline__ void mend_scores_beyond(ScoreFragments& s, float slop
 
 //% end
 //% if pair_tensors
+//% if pair_tiles
+//% include wgmma/pair_exponents
+//% else
 // What the exponents of a thread's two keys and a block's queries gain by tensors of pairs${and_alibi_words}.
 struct TermsOfPairs {
   const Arguments& args;
@@ -102,6 +105,7 @@ struct TermsOfPairs {
   }
 };
 //% end
+//% end
 //% if score_slope
 // Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
 // only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
@@ -112,6 +116,9 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
+//% if pair_tiles
+    terms.read(k);
+//% end
 //% if slopes_shared
     u32 words[4];
 //% end
@@ -149,6 +156,9 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
+//% if pair_tiles
+    terms.read(k);
+//% end
 #pragma unroll
 //% if exponent_terms
     for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(terms.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));

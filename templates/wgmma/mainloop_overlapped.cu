@@ -81,7 +81,7 @@ struct Mainloop {
   __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
     ScoreFunction(args).modify(s);
 //% if score_terms
-    apply_terms<kMasked>(s, args, rows, block);
+    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)

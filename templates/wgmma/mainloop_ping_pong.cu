@@ -20,7 +20,7 @@ struct Mainloop {
     take_scores();
     ScoreFunction(args).modify(s);
 //% if score_terms
-    apply_terms<kMasked>(s, args, rows, block);
+    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.first<${may_hide}>(s);
@@ -39,7 +39,7 @@ struct Mainloop {
     take_scores();
     ScoreFunction(args).modify(s);
 //% if score_terms
-    apply_terms<kMasked>(s, args, rows, block);
+    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.update<${may_hide}>(s);

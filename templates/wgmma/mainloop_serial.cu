@@ -33,7 +33,7 @@ struct Mainloop {
     consumer.release_k();
     ScoreFunction(args).modify(s);
 //% if score_terms
-    apply_terms<kMasked>(s, args, rows, block);
+    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)

@@ -1,8 +1,16 @@
-// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
+// Copies a block of queries into a buffer that is free: Q and LSE${pair_words}, or dO and delta. blocks: of the sequence.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
-                                           i32 block, i32 blocks) {
+                                           i32 block, i32 blocks${key_of_pairs}) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
+//% if pair_tiles
+  u32 pair_bytes = 0;
+//% for pair_operands
+  if (!of_do && args.${pair_operands.name}_by_map) pair_bytes += ${pair_operands.constant}Panels::kTileBytes;
+//% end
+  mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes + pair_bytes);
+//% else
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
+//% end
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;
   const TensorMap& map = of_do ? args.d_o_map : args.q_map;
   const MapPlace place = place_of_queries(args, sequence, block * kBlockQ);
@@ -11,6 +19,11 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
   const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+//% if pair_tiles
+//% for pair_operands
+  if (!of_do && args.${pair_operands.name}_by_map) copy_${pair_operands.name}(args, ${pair_operands.name}_tile(shared, stage), full, sequence.batch, query_head, block * kBlockQ, first_key);
+//% end
+//% end
 }
 //% if !loads_ahead
 
@@ -55,7 +68,7 @@ struct QueryLoads {
  private:
   __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
   __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all);
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all${key_of_tile});
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {

@@ -22,6 +22,9 @@ struct TileLoads {
 //% if ends_early
   i32 end;
 //% end
+//% if pair_tiles
+  i32 first_key;      // of the tile
+//% end
   i32 place = 0;      // of the next copy in its ring, counted through two rounds
 //% if !polled_loads
   i32 filled = 0;     // blocks that were copied and have not been worked on
@@ -104,6 +107,9 @@ struct TileLoads {
     const QueryWalk walk(args, tile);
     sequence = tile.sequence;
     head = tile.head;
+//% if pair_tiles
+    first_key = tile.first_key;
+//% end
     walked = walk.any() ? 0 : TileHeads::walked(args);
     block = begin = walk.blocks.begin;
 //% if ends_early
@@ -124,6 +130,6 @@ struct TileLoads {
     ++walked;
   }
   __device__ __forceinline__ void copy(const Arguments& args, const Barriers& barriers, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args));
+    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args)${key_of_loads});
   }
 };

@@ -13,12 +13,15 @@ const Configs kSm80 = {"sm80 q32 kv32 w2 st2", "sm80 q64 kv64 w4 st1 query-warps
                        "sm80 q16 kv16 w1 st1 query-parts3 dq=atomic"};
 const Configs kSm90 = {"sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8",
                        "sm90 q64 kv64 st2 dq=ordered split-dkdv polled-loads dk-first",
-                       "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic"};
+                       "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic",
+                       "sm90 q64 kv128 st2 pst2 ordered overlap=within dq=atomic early8",
+                       "sm90 q64 kv64 st2 pst2 dq=ordered split-dkdv",
+                       "sm90 q128 kv64 st3 pst3 overlap=queued dq=atomic scheduler=dynamic-persistent polled-loads"};
 
 void check_rows(Devices& devices, const Configs& configs) {
   int number = 0;
   for (const char* config : configs) {
-    for (const char* lengths : {"sq7 skv70", "sq130 skv5", "sq197 skv260", "sq400 skv151"}) {
+    for (const char* lengths : {"sq7 skv70", "sq130 skv5", "sq197 skv256", "sq400 skv151"}) {
       for (const char* words :
            {" bias=bhqk bias-gradient", " causal bias=1hqk bias-fp32 bias-gradient softcap2",
             " attention-mask=b11k causal-top-left", " window=120,60 bias=11qk alibi softcap3",

@@ -12,6 +12,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/generate.h"
 #include "tests/catch.h"
+#include "tests/kernels/placed_pairs.h"
 
 namespace attune::tests {
 namespace {
@@ -239,6 +240,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   };
   const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
   const DeviceTerms terms(device, test.problem, data.terms);
+  const PlacedPairs pairs(device, test.problem, data.terms, test.placement);
   // Those of heads that are not there must not be written.
   constexpr std::size_t kGuard = 2;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -255,6 +257,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   tensors[Operand::d_k] = d_k.view();
   tensors[Operand::d_v] = d_v.view();
   terms.add_to(&tensors);
+  pairs.add_to(&tensors);
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
   // Elements beside the bias's must not be written.
   const std::size_t d_bias_bytes =

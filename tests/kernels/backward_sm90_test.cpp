@@ -76,6 +76,7 @@ enum Factor {
   kEarly,
   kDkFirst,
   kTicketBlocksFactor,
+  kPairTiles,
   kFactors
 };
 
@@ -126,6 +127,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.early_statistics = kEarlyStatistics[row[kEarly]] * config.block_q / (config.split_dkdv ? 128 : 64);
   config.dk_first = row[kDkFirst] == 1;
   config.ticket_blocks = kTicketBlocks[row[kTicketBlocksFactor]];
+  if (row[kPairTiles] == 1) config.pair_stages = config.stages;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }

@@ -67,6 +67,7 @@ enum Factor {
   kExponentials,
   kProbabilityPlace,
   kKeyWalk,
+  kPairStages,
   kFactors
 };
 
@@ -94,7 +95,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
     sizes[kAlignment] = 1;  // others are not for TMA, nor are rows from the last to the first
     sizes[kPlacement] = 2;
     sizes[kRowsFactor] = std::size(kConsumers);
-    sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = 3;
+    sizes[kWarpgroupOrderFactor] = sizes[kOverlap] = sizes[kSchedulerFactor] = sizes[kVStages] = sizes[kPairStages] = 3;
     sizes[kExponentials] = std::size(kEmulatedExponentials);
   }
   return sizes;
@@ -138,6 +139,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
     config.p_in_shared = row[kProbabilityPlace] == 1;
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
     config.ascending_keys = row[kKeyWalk] == 1;
+    config.pair_stages = row[kPairStages];
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];

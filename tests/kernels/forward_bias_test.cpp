@@ -15,12 +15,17 @@ const Configs kSm90 = {"sm90 q64 kv32 st2 rescale8 parts3",
                        "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
                        "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent",
                        "sm90 q128 kv64 st2 overlap=across psmem cluster2 scheduler=static-persistent",
-                       "sm90 q64 kv32 st1 exp4 overlap=within rescale8 pack-gqa scheduler=static-persistent promote2"};
+                       "sm90 q64 kv32 st1 exp4 overlap=within rescale8 pack-gqa scheduler=static-persistent promote2",
+                       "sm90 q128 kv80 st2 pst1 overlap=within rescale8 scheduler=dynamic-persistent",
+                       "sm90 q64 kv48 st2 pst2 pack-gqa parts3",
+                       "sm90 q192 kv64 st1 pst3 pingpong rescale8 scheduler=static-persistent qst2",
+                       "sm90 q128 kv64 st2 pst2 overlap=across cluster2 scheduler=dynamic-persistent"};
 
-// Rows of no length that 16 bytes divide, and of one element; with masks that hide rows and columns of the tensors.
+// Rows of lengths that 16 bytes divide, or do not, and of one element; with masks that hide rows and columns of the
+// tensors.
 const RowShapes kRows = {
     "b2 hq4 hkv2 ",
-    {"sq7 skv5", "sq64 skv96", "sq200 skv197", "sq300 skv70", "sq1 skv577", "sq70 skv1"},
+    {"sq7 skv5", "sq64 skv96", "sq200 skv192", "sq200 skv197", "sq300 skv70", "sq1 skv577", "sq70 skv1"},
     {" bias=bhqk", " causal bias=1hqk bias-fp32 sink", " window=150,60 bias=b11k alibi softcap3",
      " attention-mask=b11k", " causal attention-mask=bhqk bias=11qk", " causal-top-left attention-mask=11qk sink"}};
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "generator/generate.h"
+#include "tests/kernels/placed_pairs.h"
 #include "tests/primitives/number_formats.h"
 
 namespace attune::tests {
@@ -489,6 +490,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
                      v = upload(device, data.v.memory);
   const DeviceTerms terms(device, test.problem, data.terms);
+  const PlacedPairs pairs(device, test.problem, data.terms, test.placement);
   const DeviceBuffer o = upload(device, data.o.memory), lse = upload(device, std::vector<float>(lse_count, poison));
 
   Tensors tensors;
@@ -497,6 +499,7 @@ ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, co
   tensors[Operand::v] = view_of(v, data.v);
   tensors[Operand::o] = view_of(o, data.o);
   terms.add_to(&tensors);
+  pairs.add_to(&tensors);
   if (test.with_lse) tensors[Operand::lse].data = reinterpret_cast<const float*>(lse.pointer()) + kLseGuard;
   const auto plan_of = [&](const auto& kernels) {
     return generate(test.problem, kernels, device->spec(), runtime_templates(), device->target());

@@ -46,6 +46,11 @@ struct SourceOf {
     return {{"value", stride_argument(plan.problem, stride, packed_strides(plan.problem, stride.operand))}};
   }
   Json operator()(const TensorMap& map) const { return {{"tensor_map", identifier(map.operand)}}; }
+  Json operator()(const ByTensorMap& map) const {
+    const bool fits =
+        fits_tensor_map(operand_shape(plan.problem, map.operand), packed_strides(plan.problem, map.operand));
+    return {{"value", fits ? 1 : 0}};
+  }
   Json operator()(const Workspace& workspace) const {
     if (workspace.buffer == kTileCounter) return {{"workspace_offset", kTileCounterOffset}};
     return {{"workspace_offset", plan.buffer_offset(workspace.buffer, plan.problem)}};

@@ -11,6 +11,7 @@
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/mask_geometry.h"
@@ -247,7 +248,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
   if (problem.softcap != 0)  // a tanh, its derivative, and two products
     kernel.step.exponential += pairs * (1 / device.exp2_per_clock + kAluOfSlope / device.alu_per_clock);
   if (problem.alibi) step.exponential += pairs * kAluOfAlibi / device.alu_per_clock;
-  step.exponential += clocks_of_pair_tensors(problem, pairs);
+  step.exponential += cost_of_pairs(problem, config, device, pairs).clocks;
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;
   const double spilled_bytes =
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded

@@ -7,6 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
@@ -168,7 +169,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
     if (!config.split_dkdv) step.shared += 4 * q * kv / bytes_per_clock;
   }
   if (problem.alibi) step.exponential += q * kv * kAluOfSharedAlibi / device.alu_per_clock;
-  step.exponential += clocks_of_pair_tensors(problem, q * kv);
+  step.exponential += cost_of_pairs(problem, config, device, q * kv).clocks;
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;
   step.l2_adds = 4 * q * d / kL2AddsPerClock / config.cluster;
   step.issue = q * kv * kInstructionsOfElement / device.alu_per_clock + kIssueClocksOfStep;

@@ -7,6 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/tickets.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -98,6 +99,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
       }
     }
   }
+  if (best) best = with_pair_stages(problem, device, *best);
   return best;
 }
 

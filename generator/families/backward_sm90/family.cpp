@@ -5,6 +5,7 @@
 #include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 
@@ -19,6 +20,12 @@ constexpr int kSpillAllowanceBytes = 256;
 
 std::optional<KernelConfig> default_of(const Question& question) {
   return backward_sm90_default(question.problem, question.device);
+}
+
+Adaptation adapt(const Question& question, const KernelConfig& config) {
+  Adaptation adaptation = adapt_backward(question, config);
+  adapt_pair_stages(question, &adaptation);
+  return adaptation;
 }
 
 CostEstimate cost_of(const Question& question, const KernelConfig& config) {
@@ -47,7 +54,7 @@ KernelFamily backward_sm90_family() {
           .check = check_backward_sm90,
           .enumerate = enumerate_backward_sm90,
           .default_config = default_of,
-          .adapt = adapt_backward,
+          .adapt = adapt,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

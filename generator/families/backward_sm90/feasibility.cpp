@@ -7,6 +7,7 @@
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -142,6 +143,11 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
         fmt::format("ticket{} query-parts{}: a part may begin or end between blocks that share a ticket; leave one of "
                     "the words out",
                     config.ticket_blocks, config.query_parts));
+  }
+  check_pair_stages(problem, config, reasons);
+  if (config.pair_stages != 0 && config.pair_stages != config.stages) {
+    reasons->push_back(fmt::format("pst{} st{}: tiles of tensors of pairs come with those of Q; take pst{}",
+                                   config.pair_stages, config.stages, config.stages));
   }
   constexpr int kQueriesOfOne = 16;
   if (const int most = (config.split_dkdv ? 1 : 2) * config.block_q / kQueriesOfOne; config.early_statistics > most) {

@@ -45,6 +45,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append_score(&fields, problem);
   if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
+  if (config.pair_stages > 0) append_pair_maps(&fields, problem);
   return fields;
 }
 
@@ -137,6 +138,22 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
   bindings->set("skipping", softmax ? "keys" : "keys.warpgroup, true");
 }
 
+// Tiles of tensors of pairs, which come with Q.
+void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config, const PairTiles& tiles,
+                     TemplateBindings* bindings) {
+  tiles.bind(problem, config.pair_stages, bindings);
+  bindings->conditions["packed"] = false;
+  bindings->set("pair_words", tiles.any() ? ", with tiles of pairs" : "");
+  bindings->set("key_of_pairs", tiles.any() ? ", i32 first_key" : "");
+  bindings->set("key_of_tile", tiles.any() ? ", tile.first_key" : "");
+  bindings->set("key_of_loads", tiles.any() ? ", first_key" : "");
+  const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
+  bindings->set("from_of_terms", problem.alibi ? "from" : "/*from*/");
+  bindings->set("and_attends", masked ? " && pairs.attends(i)" : "");
+  bindings->set("tile_gain",
+                std::string(biased ? "kLog2E * pairs.bias(i)" : "0") + (problem.alibi ? " + alibi.gain(from, i)" : ""));
+}
+
 KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
   KernelLaunch launch;
@@ -158,6 +175,7 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
     launch.tensor_maps.push_back({operand, shape.panel_columns, of_keys ? config.block_kv : config.block_q,
                                   swizzle_bytes, 1, problem.has_used_lengths()});
   }
+  shape.pair_tiles.add_to(&launch.tensor_maps, config.block_q, 1);
   return launch;
 }
 
@@ -172,7 +190,9 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   // What is said of rows is cheaper; a derivative wants the score as it was, and bits that tell of no block each pair
   // by itself.
   const bool pairs = problem.has_pair_tensors();
-  bindings.set("terms_parameter", bindings.conditions["exponent_terms"] ? ", const Terms& terms" : "");
+  bindings.set("terms_parameter", bindings.conditions["exponent_terms"]
+                                      ? (shape.pair_tiles.any() ? ", Terms terms" : ", const Terms& terms")
+                                      : "");
   bindings.conditions["alibi_of_rows"] = problem.alibi && !problem.invariant && !pairs;
   bindings.conditions["alibi_mended"] = problem.alibi && !problem.invariant && !pairs && !sloped;
   bindings.conditions["alibi_of_pairs"] = problem.alibi && (problem.invariant || pairs || sloped);
@@ -224,6 +244,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_scores", pair ? "pair" : "own");
   bind_dq_warpgroups(config, &bindings);
   bind_early_statistics(config, &bindings);
+  bind_pair_tiles(problem, config, shape.pair_tiles, &bindings);
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);
 

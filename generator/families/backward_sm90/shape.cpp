@@ -95,6 +95,10 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   add_tiles("kQOffset", "Q ", config.stages, q, head_dim);
   add_tiles("kDoOffset", "dO", shape.do_stages, q, head_dim);
   add_tiles("kDsOffset", "dS", config.ds_stages, q, kv);
+  if (config.pair_stages > 0) {
+    shape.pair_tiles = PairTiles(problem, kv);
+    shape.pair_tiles.add_to(&shape.shared, config.pair_stages, q);
+  }
   if (config.cluster > 1) {
     const DqProducts dq = dq_products(problem, config);
     add_tiles("kPeerKOffset", "K  of the other CTA", 1, kv, dq.columns * dq.count / config.cluster);

@@ -5,6 +5,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
@@ -53,6 +54,7 @@ struct BackwardSm90Shape {
   int threads = 0;
   int panel_columns = 0, panels = 0;  ///< of shared memory, as in ForwardSm90Shape
   int do_stages = 0;
+  PairTiles pair_tiles;  ///< of a bias and of an attention mask, where the config has them
   SharedLayout shared;
   BackwardBarriers barriers;                          ///< of its last buffer
   int product_columns = 0;                            ///< of the widest product: N of its wgmma

@@ -257,7 +257,13 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
 
 void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(question.problem, config)) configs->push_back(config);
+    if (extent != SpaceExtent::whole && !is_of_reduced_space(question.problem, config)) continue;
+    configs->push_back(config);
+    if (!question.problem.has_pair_tensors()) continue;
+    KernelConfig tiles = config;
+    tiles.pair_stages = tiles.stages;
+    if (!fits(question.problem, tiles, question.device)) fit_stages(question.problem, question.device, &tiles);
+    configs->push_back(tiles);
   }
 }
 

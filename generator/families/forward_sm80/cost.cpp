@@ -9,6 +9,7 @@
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"
@@ -103,7 +104,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
   if (problem.softcap != 0) clocks.exponential += q * kv / device.exp2_per_clock;  // tanh
   if (problem.alibi) clocks.exponential += q * kv * kAluOfAlibi / device.alu_per_clock;
-  clocks.exponential += clocks_of_pair_tensors(problem, q * kv);
+  clocks.exponential += cost_of_pairs(problem, config, device, q * kv).clocks;
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;
   clocks.exponential += copy_clocks(shape, config);
   if (config.rescale_threshold == 0) clocks.exponential += rescaled_share * q * d / device.alu_per_clock;

@@ -6,6 +6,7 @@
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
@@ -151,7 +152,8 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
   if (problem.softcap != 0) elementwise += elements / device.exp2_per_clock;  // its tanh, by the unit of exponentials
   if (problem.alibi) elementwise += elements * kAluOfSharedAlibi / device.alu_per_clock;
-  elementwise += clocks_of_pair_tensors(problem, elements);
+  const PairCost pair_cost = cost_of_pairs(problem, config, device, elements);
+  elementwise += pair_cost.clocks;
   const double rescaled = 1 - parts / std::max(parts, steps.mean);  // of the steps: each part's first one has no O
   if (config.rescale_threshold == 0) elementwise += rescaled * q * d / kRescalesPerClock;
   const double together = std::max(matrix, elementwise + kTakenByMatrix * device.exp2_per_clock / per_clock * matrix);
@@ -160,7 +162,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster_queries) * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group) * parts;
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
-  const double l2 = 4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns /
+  const double l2 = (4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns + pair_cost.l2_bytes) /
                     (kL2Share * device.l2_bytes_per_clock * device.sm_count / sharing);
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;

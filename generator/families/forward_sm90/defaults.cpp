@@ -13,6 +13,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
@@ -163,7 +164,7 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
       if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
-  if (best) best = as_parts_want(problem, device, *best);
+  if (best) best = with_pair_stages(problem, device, as_parts_want(problem, device, *best));
   return best;
 }
 

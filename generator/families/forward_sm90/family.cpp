@@ -6,6 +6,7 @@
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 
@@ -22,6 +23,12 @@ constexpr int kSpillAllowanceBytes = 256;
 
 std::optional<KernelConfig> default_of(const Question& question) {
   return forward_sm90_default(question.problem, question.device);
+}
+
+Adaptation adapt(const Question& question, const KernelConfig& config) {
+  Adaptation adaptation = adapt_forward(question, config);
+  adapt_pair_stages(question, &adaptation);
+  return adaptation;
 }
 
 CostEstimate cost_of(const Question& question, const KernelConfig& config) {
@@ -54,7 +61,7 @@ KernelFamily forward_sm90_family() {
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,
           .default_config = default_of,
-          .adapt = adapt_forward,
+          .adapt = adapt,
           .estimate = cost_of,
           .describe = describe,
           .most_workspace = most_workspace,

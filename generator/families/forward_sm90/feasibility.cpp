@@ -7,6 +7,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -127,6 +128,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_even_tiles(problem, config, reasons);
   check_clusters(problem, config, reasons);
   check_key_parts(problem, config, device, reasons);
+  check_pair_stages(problem, config, reasons);
   check_key_walk(config, reasons);
   check_promotion(problem, config, reasons);
   check_producer_registers(problem, config, device, reasons);

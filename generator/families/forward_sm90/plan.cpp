@@ -44,20 +44,38 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   append_score(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
+  if (config.pair_stages > 0) append_pair_maps(&fields, problem);
   return ArgumentLayout::of(std::move(fields));
 }
 
 // What struct Barriers is made of.
-void bind_barriers(const BarrierLayout& layout, TemplateBindings* bindings) {
+void bind_barriers(const BarrierLayout& layout, bool passed_numbers, TemplateBindings* bindings) {
   auto& rings = bindings->lists["rings"];
+  const bool pairs = layout.rings.back().stages > 0;
+  bindings->conditions["passed_numbers"] = passed_numbers;
   for (const BarrierLayout::Ring& ring : layout.rings) {
+    if (ring.stages == 0) continue;
+    // Who copies pairs learns of the tile from its Q, and says when it has read its number.
+    const bool of_q = &ring == &layout.rings.front();
     rings.push_back({{"name", ring.name},
+                     {"leavers", of_q && pairs && passed_numbers ? "kConsumerWarps + 1" : "kConsumerWarps"},
                      {"stages", std::to_string(ring.stages)},
                      {"full", std::to_string(ring.full)},
                      {"empty", std::to_string(ring.empty)}});
   }
   bindings->set("meeting", layout.meeting);
   bindings->set("tile_numbers", layout.tile_numbers);
+}
+
+// What copies tiles of tensors of pairs, and the terms that read them.
+void bind_pair_tiles(const AttentionProblem& problem, const PairTiles& tiles, const KernelConfig& config,
+                     TemplateBindings* bindings) {
+  const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
+  tiles.bind(problem, config.pair_stages, bindings);
+  bindings->set("pair_words", tiles.any() ? ", another one tiles of tensors of pairs" : "");
+  bindings->set("consumer_of_terms", tiles.any() ? ", consumer" : "");
+  bindings->set("values_of_pair", std::string(biased ? ", pairs.bias(i)" : "") + (masked ? ", pairs.attends(i)" : ""));
+  bindings->conditions["row_heads_of_terms"] = problem.alibi || (problem.has_pair_tensors() && !tiles.any());
 }
 
 std::string mainloop_partial(const KernelConfig& config) {
@@ -75,7 +93,7 @@ void bind_terms_of_row(const AttentionProblem& problem, const KernelConfig& conf
   const std::string alibi = fmt::format(
       "AlibiKeys(rows.slopes[half % kRowHeads], {}, alibi_diagonal(args, rows.sequence, query){}, first_key)",
       alibi_beyond ? "rows.side_of(block)" : "1.0f", alibi_shared ? ", rows.origin" : "");
-  bindings->set("terms_of_row", initializers(problem, alibi, pairs));
+  bindings->set("terms_of_row", config.pair_stages > 0 ? alibi : initializers(problem, alibi, pairs));
 }
 
 int persistent_ctas(const KernelConfig& config, const DeviceSpec& device) {
@@ -148,7 +166,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
   shape.shared.bind(&bindings);
-  bind_barriers(shape.barriers, &bindings);
+  bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, &bindings);
+  bind_pair_tiles(problem, shape.pair_tiles, config, &bindings);
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
@@ -196,6 +215,7 @@ KernelLaunch forward_sm90_launch(const AttentionProblem& problem, const KernelCo
       {Operand::q, shape.panel_columns, config.block_q / shape.group, swizzle_bytes, shape.group, ends_with_rows},
       {Operand::k, shape.panel_columns, shape.kv_box_rows, swizzle_bytes, 1, ends_with_rows},
       {Operand::v, shape.panel_columns, shape.kv_box_rows, swizzle_bytes, 1, ends_with_rows}};
+  shape.pair_tiles.add_to(&launch.tensor_maps, config.block_q / shape.group, shape.group);
   render_launch("forward_sm90", kernel_class(problem, config), device, templates, target,
                 forward_sm90_bindings(problem, config, device, target), &launch);
   return launch;

@@ -25,6 +25,7 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
     return BarrierLayout::Ring{name, stages, full, empty};
   };
   layout.rings = {ring("q", config.q_stages), ring("k", config.stages), ring("v", v_stages)};
+  if (config.pair_stages > 0) layout.rings.back() = ring("pairs", config.pair_stages);
   layout.meeting = take(clustered ? 3 : 0, kMbarrierBytes);
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
   return layout;
@@ -60,6 +61,10 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     shape.shared.add(
         {"kPOffset", "P", {shape.consumers, shape.p_panels, kWarpgroupRows, shape.panel_columns}, element_bytes},
         kSwizzledTileAlignment);
+  }
+  if (config.pair_stages > 0) {
+    shape.pair_tiles = PairTiles(problem, config.block_kv);
+    shape.pair_tiles.add_to(&shape.shared, config.pair_stages, config.block_q);
   }
   shape.barriers = barrier_layout(config, shape.v_stages);
   shape.shared.add({"kBarrierOffset", "barriers, numbers of tiles", {}, static_cast<std::size_t>(shape.barriers.bytes)},

@@ -5,6 +5,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
 
@@ -13,11 +14,11 @@ namespace attune {
 /// Where barriers lie, and the numbers of tiles that the producer passes on behind them: bytes from the first barrier.
 struct BarrierLayout {
   struct Ring {
-    const char* name;
-    int stages;
-    int full, empty;
+    const char* name = "";
+    int stages = 0;
+    int full = 0, empty = 0;
   };
-  std::array<Ring, 3> rings{};  ///< of Q, K and V: full and empty barriers of each stage
+  std::array<Ring, 4> rings{};  ///< of Q, K, V and, with stages, pairs: full and empty barriers of each stage
   int meeting = 0;              ///< in a cluster two, where producers meet, and one that says that a number has come
   int tile_numbers = 0;         ///< of each tile of Q; in a cluster one more, that has come from its first CTA
   int bytes = 0;
@@ -35,6 +36,7 @@ struct ForwardSm90Shape {
   int kv_box_rows = 0;    ///< that a CTA loads of a tile of K or V; others of its cluster load the rest
   SharedLayout shared;
   BarrierLayout barriers;  ///< of its last buffer
+  PairTiles pair_tiles;    ///< of a bias and of an attention mask, where the config has stages of them
   int p_panels = 0;        ///< of each consumer's P, if it lies in shared memory
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, p_bytes = 0;
   int product_columns = 0;        ///< of the widest product: N of its wgmma

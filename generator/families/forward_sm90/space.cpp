@@ -9,6 +9,7 @@
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/pair_tiles.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 
@@ -177,9 +178,11 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 }  // namespace
 
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
+  const std::vector<int> pair_stages = pair_stage_choices(question.problem, {1, 2});
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
-    if (extent == SpaceExtent::whole || is_of_reduced_space(config, question.problem))
-      configs->push_back(promoted_for(question.problem, config));
+    if (extent != SpaceExtent::whole && !is_of_reduced_space(config, question.problem)) continue;
+    for (const int stages : pair_stages)
+      configs->emplace_back(promoted_for(question.problem, config)).pair_stages = stages;
   }
 }
 

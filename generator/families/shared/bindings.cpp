@@ -31,7 +31,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_elements(problem, bindings);
   bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
-  bind_score_terms(problem, bindings);
+  bind_score_terms(problem, config.pair_stages > 0, bindings);
   bind_key_blocks(config.key_parts != 1, problem.alibi, bindings);
   bind_row_end(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;
