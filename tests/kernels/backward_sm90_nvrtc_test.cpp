@@ -131,6 +131,26 @@ constexpr Compiled kTogether[] = {
     {128, "sm90 q64 kv128 st3 overlap=queued scheduler=static-persistent", 232},
     {256, "sm90 q64 kv64 st2 dost1 overlap=within split-dkdv scheduler=static-persistent", 420}};
 
+TEST_CASE("NVRTC compiles sm90 backward kernels with tiles of tensors of pairs: no wgmma serialized, hardly a spill",
+          "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  struct WithPairs {
+    const char *words, *config;
+    int most_spilled = 0;
+  };
+  constexpr WithPairs kWithPairs[] = {
+      {"d128 bias=1hqk", "sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic"},
+      {"d128 causal bias=1hqk", "sm90 q64 kv128 st2 overlap=queued pst2 dq=atomic"},
+      {"d128 attention-mask=b1qk", "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", 32},
+      {"d64 bias=1hqk", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic early8"},
+      {"d64 causal bias=1hqk alibi", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic"},
+      {"d64 attention-mask=b1qk", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic early8"}};
+  for (const auto& [words, config, most_spilled] : kWithPairs) {
+    if (!draw.takes_next()) continue;
+    check_compiled(parse_problem(std::string("backward bf16 b1 hq2 sq1000 ") + words), config, most_spilled);
+  }
+}
+
 TEST_CASE("NVRTC compiles sm90 backward kernels of all head dims: no wgmma serialized, hardly a spill", "[nvrtc]") {
   check_head_dims();
 }

@@ -1,4 +1,7 @@
 // What NVRTC says of kernels, without a GPU: spills, and wgmma that waits.
+#include <string>
+#include <utility>
+
 #include "generator/config/config_space.h"
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
@@ -61,6 +64,29 @@ TEST_CASE("NVRTC compiles sm90 kernels of all head dims: no wgmma serialized, no
         CHECK(resources.advisories.empty());
       }
     }
+  }
+}
+
+// What reads the tiles holds no registers over a block: loads of each thread among the softmax spill.
+TEST_CASE("NVRTC compiles sm90 kernels with tiles of tensors of pairs: no wgmma serialized, no spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  constexpr std::pair<const char*, const char*> kCompiled[] = {
+      {"d128 bias=1hqk", "sm90 q128 kv128 st2 pst1 rescale10 qst2 ordered overlap=within scheduler=static-persistent"},
+      {"d128 bias=1hqk", "sm90 q192 kv80 st2 pst1 rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent"},
+      {"d128 bias=1hqk attention-mask=b1qk", "sm90 q128 kv112 st2 pst1 rescale10 overlap=within"},
+      {"d128 bias=1hqk bias-fp32", "sm90 q128 kv112 st2 pst1 rescale10 overlap=within"},
+      {"d128 causal bias=1hqk alibi softcap20", "sm90 q128 kv128 st2 pst1 rescale10 overlap=within"},
+      {"d128 attention-mask=b1qk", "sm90 q192 kv80 st2 pst1 rescale10 qst2 ordered overlap=within "
+                                   "scheduler=dynamic-persistent"},
+      {"d64 bias=1hqk", "sm90 q192 kv128 st2 pst1 rescale10 qst2 ordered overlap=within scheduler=static-persistent"}};
+  for (const auto& [words, config] : kCompiled) {
+    if (!draw.takes_next()) continue;
+    const AttentionProblem problem = parse_problem(std::string("forward bf16 b1 hq2 sq1000 ") + words);
+    INFO(words << " | " << config);
+    const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
+    const KernelResources& resources = compiled_resources(plan.launches.front());
+    CHECK(resources.spill_bytes == 0);
+    CHECK(resources.advisories.empty());
   }
 }
 
