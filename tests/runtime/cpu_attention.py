@@ -88,7 +88,7 @@ def _require_real(**tensors):
 @torch.no_grad()
 def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=None):
     sinks = None if terms is None else terms.sinks
-    _require_real(q=q, k=k, v=v, sinks=sinks)
+    _require_real(q=q, k=k, v=v, sinks=sinks, out=out, bias=None if terms is None else terms.bias)
     calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
     layout = options[2]
     q, k, v = _as_bhsd(layout, q, k, v)
@@ -98,13 +98,16 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     if sinks is not None:
         scores = torch.cat([scores, sinks[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
     result = (torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] @ v.repeat_interleave(group, 1).float()).to(q.dtype)
-    return _as_bhsd(layout, result)[0].contiguous(), torch.logsumexp(scores, -1) if return_lse else None
+    result = _as_bhsd(layout, result)[0]
+    return result.contiguous() if out is None else out.copy_(result), torch.logsumexp(scores, -1) if return_lse else None
 
 
 @torch.no_grad()
 def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepared=None, terms=None, bias_gradient=False):
     sinks = None if terms is None else terms.sinks
-    _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse, sinks=sinks)
+    _require_real(grad_out=grad_out, q=q, k=k, v=v, out=out, lse=lse, grad_lse=grad_lse, sinks=sinks, bias=None if terms is None else terms.bias)
+    if bias_gradient and any(size > 1 and stride == 0 for size, stride in zip(terms.bias.shape, terms.bias.stride())):
+        raise ValueError("a gradient of elements that share memory")
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
     layout, scale, dtype = options[2], options[1], q.dtype
     grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
@@ -118,4 +121,5 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
     sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
     of_sinks = () if sinks is None else (-(torch.exp(sinks[None, :, None] - lse) * delta[..., 0]).sum((0, 2)),)
-    return (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks, *of_bias)
+    results = (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks, *of_bias)
+    return results if grads is None else tuple(given.copy_(one) for given, one in zip(grads, results, strict=True))

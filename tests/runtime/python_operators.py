@@ -437,12 +437,17 @@ class Sdpa(Case):
         self.calls.append(self.EFFICIENT)
         return torch.zeros_like(q), torch.zeros(q.shape[:3]), torch.zeros(()), torch.zeros(())
 
+    def efficient_backward(self, grad_out, q, k, v, *arguments, **options):
+        self.calls.append(f"{self.EFFICIENT}_backward")
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None
+
     def setUp(self):
         super().setUp()
         self.originals, self.calls = torch._C._dispatch_library("IMPL", "aten", "CPU"), []
         for name in (self.FLASH, f"{self.FLASH}_backward", self.CUDNN, f"{self.CUDNN}_backward"):
             self.originals.impl(name, "CPU", original(name, self.calls), False)
         self.originals.impl(self.EFFICIENT, "CPU", self.efficient, False)
+        self.originals.impl(f"{self.EFFICIENT}_backward", "CPU", self.efficient_backward, False)
         self.addCleanup(setattr, self, "originals", None)
         self.addCleanup(_sdpa._remove)
         _sdpa._install("CPU")
@@ -484,9 +489,8 @@ class Sdpa(Case):
                 self.assertEqual(self.library.launches[-1][1]["mask"], mask)
 
     def test_what_is_not_served_goes_on(self):
-        bias = torch.zeros(2, 1, 100, 100, dtype=BF16)
         for run, options in ((self.run_flash, {"dropout": 0.1}), (self.run_flash, {"mask": True}), (self.run_cudnn, {"dropout": 0.1}),
-                             (self.run_cudnn, {"bias": bias}), (self.run_cudnn, {"mask": True})):
+                             (self.run_cudnn, {"mask": True})):
             with self.subTest(run=run.__name__, options=list(options)):
                 gradients(run(*self.leaves)[0], self.leaves)
                 launches = len(self.library.launches)
@@ -495,19 +499,47 @@ class Sdpa(Case):
                 if "mask" not in options:
                     gradients(results[0], self.leaves)
                     self.assertEqual(len(self.library.launches), launches)
-        self.assertEqual(len(self.calls), 8)
+        self.assertEqual(len(self.calls), 6)
+
+    def run_efficient(self, *leaves, bias=None, dropout=0.0, causal=False):
+        return torch.ops.aten._scaled_dot_product_efficient_attention(*leaves, bias, True, dropout, causal)
+
+    def test_a_bias_is_served_by_python_code(self):
+        """What its kind says is checked once. cuDNN's operator has its implementation in C, which hands such calls over."""
+        repeated = torch.zeros(1, 4, 100, 112, dtype=BF16)[..., :100].expand(2, -1, -1, -1)
+        learned = torch.zeros(2, 4, 100, 100, dtype=BF16, requires_grad=True)
+        for run, bias in ((self.run_cudnn, repeated), (self.run_cudnn, repeated[0, 0]), (self.run_efficient, repeated), (self.run_efficient, learned)):
+            with self.subTest(run=run.__name__, shape=bias.shape):
+                leaves = [*self.leaves, *([bias] if bias.requires_grad else [])]
+                for is_known in (False, True):
+                    with unittest.mock.patch.object(_calls, "Checked", wraps=_calls.Checked) as checked, self.assert_no_calls_in_c():
+                        results = run(*self.leaves, bias=bias)
+                        grads = gradients(results[0], leaves)
+                    self.assertEqual(checked.call_count, 0 if is_known else 2)
+                    forward, backward = self.last_launches(out=results[0], bias=bias, **dict(zip(("d_q", "d_k", "d_v", "d_bias"), grads)))
+                    self.assertEqual((forward[1]["o.data"], forward[1]["bias.data"]), ("out", "bias"))
+                    self.assertEqual((forward[1]["bias.stride_batch"], forward[1]["bias.stride_row"]), (40000 if bias.requires_grad else 0, bias.stride(-2)))
+                    self.assertEqual([backward[2][f"d_{name}.data"] for name in "qkv"], ["d_q", "d_k", "d_v"])
+                    self.assertEqual((backward[2]["d_bias.data"], backward[2]["d_bias.stride_row"]), ("d_bias", 112) if bias.requires_grad else (None, 0))
+                    self.assertEqual(backward[0]["bias_gradient"], int(bias.requires_grad))
+                if run == self.run_efficient:
+                    self.assertEqual([one.stride() for one in (results[0], *grads[:3])], 4 * [(25600, 64, 256, 1)])
+        self.assertEqual(self.calls, [])
+
+    @contextlib.contextmanager
+    def assert_no_calls_in_c(self):
+        before = _calls._known_calls.served()
+        yield
+        self.assertEqual(_calls._known_calls.served(), before)
 
     def test_what_goes_on_is_said_once(self):
-        bias, short, wide = torch.zeros(2, 1, 100, 100, dtype=BF16), tensors(shape=(2, 4, 50, 64)), [one.detach().float() for one in self.leaves]
+        wide = [one.detach().float() for one in self.leaves]
         q, k, v = (one.detach() for one in self.leaves)
-
-        def run_efficient(*leaves, bias=None, dropout=0.0, causal=False):
-            return torch.ops.aten._scaled_dot_product_efficient_attention(*leaves, bias, False, dropout, causal)
-
-        for words, call in (("a mask as a tensor", lambda: self.run_cudnn(q, k, v, bias=bias)), ("a mask as a tensor", lambda: run_efficient(q, k, v, bias=bias)),
-                            ("dropout", lambda: self.run_flash(q, k, v, dropout=0.1)), ("dropout", lambda: run_efficient(q, k, v, dropout=0.1)),
-                            ("torch.float32", lambda: run_efficient(*wide)), ("is_causal=True where", lambda: run_efficient(q, short[0], short[1], causal=True)),
-                            ("another head_dim", lambda: run_efficient(q, k, v[..., :32]))):
+        cases = (("dropout", lambda: self.run_flash(q, k, v, dropout=0.1)), ("dropout", lambda: self.run_cudnn(q, k, v, dropout=0.1)),
+                 ("dropout", lambda: self.run_efficient(q, k, v, dropout=0.1)), ("torch.float32", lambda: self.run_efficient(*wide)),
+                 ("another head_dim", lambda: self.run_efficient(q, k, v[..., :32])),
+                 ("bias is torch.int8", lambda: self.run_efficient(q, k, v, bias=torch.zeros(2, 4, 100, 100, dtype=torch.int8))))
+        for words, call in cases:
             with self.subTest(words=words):
                 _reasons.forget()
                 with self.assertLogs("attune", "WARNING") as logged:
@@ -515,9 +547,13 @@ class Sdpa(Case):
                     call()
                 self.assertEqual(len(logged.output), 1)
                 self.assertRegex(logged.output[0], f"Attune does not serve .*{words}.*PyTorch's own kernels")
+        self.assertEqual(self.calls.count(self.EFFICIENT), 8)
+        short = tensors(shape=(2, 4, 50, 64))
         with self.assertNoLogs("attune", "WARNING"):
-            run_efficient(q, k, v)  # who asks for this backend gets it
-        self.assertEqual(self.calls.count(self.EFFICIENT), 11)
+            self.run_efficient(q, k, v)
+            self.run_efficient(q, short[0], short[1], causal=True)
+        self.assertEqual(self.library.launches[-1][1]["mask"], _library.MASK_CAUSAL_TOP_LEFT)
+        self.assertEqual(self.calls.count(self.EFFICIENT), 8)
 
     def test_statuses(self):
         for run in (self.run_flash, self.run_cudnn):

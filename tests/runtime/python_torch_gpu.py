@@ -104,14 +104,16 @@ class Operators(OnGpu):
         sinks = torch.linspace(-1, 5, q.shape[1], device=DEVICE, requires_grad=True)
         used = torch.tensor([q.shape[2] - 3] * q.shape[0], dtype=torch.int32, device=DEVICE)
         slopes = torch.rand(q.shape[0], q.shape[1], device=DEVICE)
-        for terms in (sinks, None, None, None), (None, used, None, slopes[0]), (sinks, used, used, slopes):
+        bias = torch.randn(q.shape[1], q.shape[2], k.shape[2], device=DEVICE, dtype=q.dtype, requires_grad=True)
+        mask = torch.rand(q.shape[0], 1, 1, k.shape[2], device=DEVICE) > 0.3
+        for terms in ((sinks, None, None, None, None, None), (None, used, None, slopes[0], bias, mask), (sinks, used, used, slopes, None, mask)):
             torch.library.opcheck(torch.ops.attune_kernels.forward_with_terms.default, (q, k, v, *terms, True))
         with torch.no_grad():
             out, lse = attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks)
-            for terms in (sinks.detach(), None, None, None), (None, used, used, slopes):
+            for terms in (sinks.detach(), None, None, None, None, None), (None, used, used, slopes, bias.detach(), mask):
                 torch.library.opcheck(torch.ops.attune_kernels.backward_with_terms.default,
-                                      (torch.randn_like(out), *(one.detach() for one in (q, k, v)), *terms, out, lse, None, True, None, "bhsd", False,
-                                       None, True))
+                                      (torch.randn_like(out), *(one.detach() for one in (q, k, v)), *terms, out, lse, None, terms[4] is not None, True,
+                                       None, "bhsd", False, None, True))
 
     def test_sinks_under_vmap_grad_and_batches_of_gradients(self):
         leaves = [tensors(seed=seed, grad=False) for seed in (1, 2)]
@@ -478,6 +480,15 @@ def counted():
     ran.ended = list(ran)
 
 
+SERVES_MASKS = hasattr(torch.library, "get_kernel")  # by the operators whose implementations must be asked for
+
+
+def exact_of_mask(q, k, v, attn_mask):
+    """PyTorch's own attention, in double precision by its operations."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return sdpa(*(one.double() for one in (q, k, v)), attn_mask=attn_mask if attn_mask.dtype == torch.bool else attn_mask.double())
+
+
 def causal_sdpa(q, k, v):
     return sdpa(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
@@ -487,7 +498,7 @@ class Sdpa(OnGpu):
 
     def test_by_each_backend(self):
         for backend, is_ours in ((SDPBackend.FLASH_ATTENTION, True), (SDPBackend.CUDNN_ATTENTION, True),
-                                 (SDPBackend.EFFICIENT_ATTENTION, False), (SDPBackend.MATH, False), (None, True)):
+                                 (SDPBackend.EFFICIENT_ATTENTION, SERVES_MASKS), (SDPBackend.MATH, False), (None, True)):
             with self.subTest(backend=backend):
                 leaves = tensors(128, heads=(4, 4))
                 try:
@@ -517,11 +528,12 @@ class Sdpa(OnGpu):
             "scale": ((q, k, v), {"scale": 0.2}, True),
             "lengths before heads": (turned, {"is_causal": True}, True),
             "other lengths": (tensors(100, 150, heads=(4, 4)), {}, True),
-            "other lengths, causal": (tensors(100, 150, heads=(4, 4)), {"is_causal": True}, None),
+            "other lengths, causal": (tensors(100, 150, heads=(4, 4)), {"is_causal": True}, SERVES_MASKS),
             "grouped heads": (tensors(128), {"is_causal": True, "enable_gqa": True}, True),
             "head dim 60": (tensors(128, heads=(4, 4), head_dim=60), {"is_causal": True}, None),
             "head dim 256": (tensors(128, heads=(4, 4), head_dim=256), {"is_causal": True}, True),
-            "mask": ((q, k, v), {"attn_mask": mask}, False),
+            "mask": ((q, k, v), {"attn_mask": mask}, SERVES_MASKS),
+            "mask of numbers": ((q, k, v), {"attn_mask": torch.randn(2, 1, 128, 128, device=DEVICE, dtype=BF16)}, SERVES_MASKS),
             "dropout": ((q, k, v), {"dropout_p": 0.25}, False),
             "float32": (wide, {"is_causal": True}, False),
             "v of other head dim": ((q, k, half_v), {"is_causal": True}, False),
@@ -538,6 +550,41 @@ class Sdpa(OnGpu):
                 if is_served is not None:
                     self.assertEqual(ran, [1, 1] if is_served else [0, 0])
                 self.assert_close(ours, expected)
+
+    @unittest.skipUnless(SERVES_MASKS, "this PyTorch has no torch.library.get_kernel")
+    def test_masks(self):
+        """Rows of 77 keys are padded by PyTorch; a mask that requires a gradient goes to its memory-efficient backend, also of a compiled graph."""
+        leaves = tensors(100, 77, heads=(4, 4))
+        kept = torch.arange(77, device=DEVICE) < torch.tensor([77, 30], device=DEVICE)[:, None, None, None]
+        for backend in (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+            for mask in (kept, torch.randn(100, 77, device=DEVICE, dtype=BF16), torch.randn(2, 1, 100, 77, device=DEVICE, dtype=BF16)):
+                with self.subTest(backend=backend, mask=mask.dtype, shape=mask.shape):
+                    try:
+                        with sdpa_kernel(backend), attune.enable_sdpa(), counted() as ran:
+                            ours = with_gradients(functools.partial(sdpa, attn_mask=mask), leaves)
+                    except RuntimeError as error:
+                        if "No available kernel" not in str(error):
+                            raise
+                        continue
+                    self.assertEqual(ran, [1, 1])
+                    self.assert_close(ours, with_gradients(functools.partial(exact_of_mask, attn_mask=mask), leaves))
+        for shape in ((100, 77), (1, 4, 100, 77), (2, 1, 1, 77)):
+            mask = torch.randn(shape, device=DEVICE, dtype=BF16, requires_grad=True)
+            expected = with_gradients(exact_of_mask, (*leaves, mask))
+            for call in (sdpa, torch.compile(lambda q, k, v, mask: sdpa(q, k, v, attn_mask=mask), fullgraph=True)):
+                with self.subTest(shape=shape, compiled=call is not sdpa), attune.enable_sdpa(), counted() as ran:
+                    self.assert_close(with_gradients(call, (*leaves, mask)), expected)
+                self.assertEqual(ran, [1, 1])
+
+    @unittest.skipUnless(SERVES_MASKS, "this PyTorch has no torch.library.get_kernel")
+    def test_queries_of_which_a_mask_hides_everything(self):
+        leaves, mask = tensors(128, heads=(4, 4)), torch.ones(2, 1, 128, 128, dtype=torch.bool, device=DEVICE)
+        mask[1, :, 5:9] = False
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), attune.enable_sdpa(), counted() as ran:
+            out, *grads = with_gradients(functools.partial(sdpa, attn_mask=mask), leaves)
+        self.assertEqual(ran, [1, 1])
+        self.assertEqual([one[1, :, 5:9].count_nonzero().item() for one in (out, grads[0])], [0, 0])
+        self.assertTrue(all(one.isfinite().all() for one in (out, *grads)))
 
     @unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
     def test_known_kinds_are_served_in_c(self):
@@ -556,7 +603,7 @@ class Sdpa(OnGpu):
                 self.assertEqual([now - one for now, one in zip(_calls._known_calls.served(), before)], [1, 1])
 
     def test_turned_on_and_off_between_forward_and_backward(self):
-        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, *([SDPBackend.EFFICIENT_ATTENTION] if SERVES_MASKS else [])):
             for first, second in ((True, False), (False, True)):
                 with self.subTest(backend=backend, forward=first, backward=second):
                     leaves = tensors(128, heads=(4, 4))

@@ -7,7 +7,8 @@ from ctypes import POINTER, c_int, c_size_t, c_void_p
 from attune_kernels import _library
 
 _FUNCTION = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Operand), c_size_t, c_void_p, c_size_t, c_void_p)
-_NAMES = ("q", "k", "v", "o", "lse", "d_q", "d_k", "d_v", "d_o", "d_lse")  # by number
+_NAMES = ("q", "k", "v", "o", "lse", "d_q", "d_k", "d_v", "d_o", "d_lse", "sinks", "d_sinks", "seqused_q", "seqused_kv", "alibi_slopes", "bias",
+          "attention_mask", "d_bias")  # by number
 _WITHOUT_STRIDES = ("lse", "d_lse")
 
 

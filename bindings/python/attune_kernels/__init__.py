@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops
 from ._library import AttuneError, set_log_callback
-from ._options import terms_of
+from ._options import terms_of, without_repeats
 from ._reasons import tell_once
 from ._sdpa import disable_sdpa, enable_sdpa
 
@@ -172,13 +172,11 @@ def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attentio
 
 
 def _pairs_of_kernels(name, tensor):
-    """A tensor of pairs whose keys lie one after the other, and of whose other dimensions those that it repeats along have an extent of 1, so that
-    its gradient is summed over them: it goes back to where expand() has taken it from."""
+    """A tensor of pairs whose keys lie one after the other, without the dimensions that it repeats along: its gradient goes back to where expand()
+    has taken it from."""
     if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0:
         return tensor
-    for axis in range(tensor.dim() - 1):
-        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
-            tensor = tensor.narrow(axis, 0, 1)
+    tensor = without_repeats(tensor)
     if tensor.shape[-1] <= 1 or tensor.stride(-1) == 1:
         return tensor
     tell_once(f"{name} whose elements of keys do not lie one after the other", "it is copied")

@@ -36,11 +36,13 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=N
     launcher = kind = None
     try:
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
-        if out is None and q_data and k_data and v_data:
+        if q_data and k_data and v_data:
             kind = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
                     q.get_device(), k.get_device(), v.get_device(), options, (q_data | k_data | v_data) & 15)
             if terms is not None:
                 kind = (*kind, *map(_kind_of_term, terms))
+            if out is not None:
+                kind = (*kind, _kind_of_result(out))
             launcher = _forward_launchers.get(kind)
     except _NOT_SO:
         kind = None
@@ -51,7 +53,7 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=N
         if checked.is_empty:
             return _forward_of_nothing(checked, out, return_lse)
         launcher = _ForwardLauncher(checked, empty_like(q) if out is None else out)
-        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None and terms is None:
+        if _keep(_forward_launchers, kind, launcher) and _known_calls is not None and terms is None and out is None:
             launcher.enter(q, k, v, options)
         q_data, k_data, v_data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     if out is None:
@@ -93,6 +95,12 @@ def _kind_of_term(tensor):
     return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.data_ptr() & 3)
 
 
+def _kind_of_result(tensor):
+    """Of one that the caller gives. A tensor without memory is of a kind of its own, which is refused and never kept."""
+    data = tensor.data_ptr()
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), data & 15, bool(data)
+
+
 def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms, bias_gradient):
     sinks = None if terms is None else terms.sinks
     bias = terms.bias if bias_gradient and terms is not None else None  # of which a gradient is wanted
@@ -101,7 +109,7 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
     launcher = kind = None
     try:
         q_data, k_data, v_data, out_data, grad_out_data = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), grad_out.data_ptr()
-        if grads is None and q_data and k_data and v_data and out_data and grad_out_data:
+        if q_data and k_data and v_data and out_data and grad_out_data:
             of_lse = None if grad_lse is None else (grad_lse.shape, grad_lse.stride(), grad_lse.dtype, grad_lse.get_device())
             kind = (q.shape, k.shape, v.shape, out.shape, grad_out.shape, lse.shape,
                     q.stride(), k.stride(), v.stride(), out.stride(), grad_out.stride(), lse.stride(),
@@ -110,6 +118,8 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
                     of_lse, options, (q_data | k_data | v_data | out_data | grad_out_data) & 15)
             if terms is not None:
                 kind = (*kind, *map(_kind_of_term, terms), bias_gradient)
+            if grads is not None:
+                kind = (*kind, *map(_kind_of_result, grads))
             launcher = _backward_launchers.get(kind)
     except _NOT_SO:
         kind = None
@@ -120,7 +130,7 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
     if launcher is None and not checked.is_empty:
         launcher = _BackwardLauncher(checked, grad_out, out, [empty_like(tensor) for tensor in (q, k, v)] if grads is None else grads)
-        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None and terms is None:
+        if _keep(_backward_launchers, kind, launcher) and _known_calls is not None and terms is None and grads is None:
             launcher.enter(grad_out, q, k, v, out, lse, grad_lse, options)
     if grads is not None:
         d_q, d_k, d_v = grads[:3]

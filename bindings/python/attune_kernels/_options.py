@@ -50,6 +50,14 @@ def broadcast_strides(tensor):
     return tuple(0 if axis < lacking or tensor.shape[axis - lacking] == 1 else tensor.stride(axis - lacking) for axis in range(3))
 
 
+def without_repeats(tensor):
+    """A view of a tensor of pairs, of whose dimensions those that it repeats along have an extent of 1, so that its gradient is summed over them."""
+    for axis in range(tensor.dim() - 1):
+        if tensor.stride(axis) == 0 and tensor.shape[axis] > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
 def packed_broadcast_strides(shape):
     """The same of a contiguous tensor of the shape."""
     strides, elements = [], 1

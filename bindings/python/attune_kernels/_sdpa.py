@@ -1,44 +1,49 @@
 """Attune under torch.nn.functional.scaled_dot_product_attention, for programs that call nothing else.
 
-PyTorch goes on choosing among its backends. Where it chooses FlashAttention or cuDNN, Attune's kernels run instead of theirs: both are operators
-of PyTorch, whose CUDA implementations are replaced, forward and backward. A call that Attune does not serve goes on to the implementation
-that was replaced. torch.compile, autocast, checkpoints and nested tensors see the operators that they know.
+PyTorch goes on choosing among its backends. Where it chooses FlashAttention, cuDNN or its memory-efficient kernels, Attune's kernels run instead
+of theirs: all three are operators of PyTorch, whose CUDA implementations are replaced, forward and backward. A call that Attune does not serve
+goes on to the implementation that was replaced. torch.compile, autocast, checkpoints and nested tensors see the operators that they know.
 
-Where the extension can implement operators (see _operators.py), its implementations lie on top of those in Python, and serve calls of a kind
-that was made before.
+A mask as a tensor (attn_mask) comes to the memory-efficient operator or to cuDNN's as numbers that are added to scores, also where it was boolean:
+it is a bias of attention(), which repeats along dimensions whose stride is 0.
 
-Whatever goes on to PyTorch's kernels is said once for each reason, also what PyTorch hands to its memory-efficient backend without asking: that
-one is listened to, and nothing of it is changed.
+Where the extension can implement operators (see _operators.py), its implementations of FlashAttention's and cuDNN's lie on top of those in Python,
+and serve calls without a mask of a kind that was made before.
+
+Whatever goes on to PyTorch's kernels is said once for each reason.
 """
 
 import functools
+import math
 import warnings
 
 import torch
 
 from . import _calls, _operators
 from ._library import AttuneError
-from ._options import Options
+from ._options import Options, Terms, without_repeats
 from ._reasons import tell_once
 
 _NAME = "attune"
 _NOT_SERVED = (-1, -2)  # invalid argument and unsupported, of attune_status
 _INSTEAD = "PyTorch's own kernels of scaled_dot_product_attention run instead"
-_MASK = "a mask as a tensor (attn_mask)"
-_LISTENED_TO = "_scaled_dot_product_efficient_attention"
+_EFFICIENT = "_scaled_dot_product_efficient_attention"
+_EFFICIENT_LSE = 32  # rows of LSE that the memory-efficient operator returns are a multiple of these
+_EFFICIENT_BIAS = 16  # the same of elements from one row to the next of its gradient of the bias
 
 
 def enable_sdpa():
-    """From now on, torch.nn.functional.scaled_dot_product_attention runs Attune's kernels wherever PyTorch would take those of FlashAttention
-    or cuDNN. disable_sdpa() ends that, as does the end of a with statement:
+    """From now on, torch.nn.functional.scaled_dot_product_attention runs Attune's kernels wherever PyTorch would take those of FlashAttention,
+    cuDNN or its memory-efficient backend. disable_sdpa() ends that, as does the end of a with statement:
 
         attune.enable_sdpa()
         with attune.enable_sdpa(): ...                # what was in force before comes back
 
-    It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors, dropout, float32 and whatever
-    else Attune does not serve go to PyTorch's own kernels, as do calls for which PyTorch takes another of its backends: causal ones whose
-    lengths differ, and those under torch.nn.attention.sdpa_kernel() that exclude both. The logger "attune" warns once of each reason, for which
-    calls of the memory-efficient backend run some Python code; those of the math backend are not seen.
+    It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors (attn_mask) are served, with the
+    gradient of one that requires it, and so are causal calls whose lengths differ. Dropout, float32, values of another head_dim than keys and
+    whatever else Attune does not serve go to PyTorch's own kernels, and the logger "attune" warns once of each reason. Calls for which PyTorch
+    takes its math backend are not seen: those under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), and those with an attn_mask and
+    enable_gqa=True, unless PyTorch prefers cuDNN or is told to take it.
     PyTorch 2.11's registry lists it as "attune": torch.nn.attention.activate_flash_attention_impl("attune") does the same.
     """
     return _Enabled()
@@ -94,9 +99,10 @@ def _install(key="CUDA"):
     implementations = {name: _with_fallback(*both) for name, both in _implementations(key).items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
-        for name, implementation in (implementations | _listener(key)).items():
+        for name, implementation in implementations.items():
             library.impl(name, implementation, key, with_keyset=True)
-    _replaced = [library, *_implement_in_c(implementations, key)]
+    in_c = {name: implementation for name, implementation in implementations.items() if not name.startswith(_EFFICIENT)}
+    _replaced = [library, *_implement_in_c(in_c, key)]
     return _Handle()
 
 
@@ -144,6 +150,8 @@ def _implementations(key):
         "_scaled_dot_product_flash_attention_backward": (_flash_backward, _pytorch_flash_backward),
         "_scaled_dot_product_cudnn_attention": (_cudnn_forward, None),
         "_scaled_dot_product_cudnn_attention_backward": (_cudnn_backward, None),
+        _EFFICIENT: (_efficient_forward, None),
+        f"{_EFFICIENT}_backward": (_efficient_backward, None),
     }.items():
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
             continue
@@ -155,32 +163,6 @@ def _implementations(key):
     if not found:
         raise RuntimeError(f"PyTorch {torch.__version__} was built without CUDA: there are no kernels of attention to replace")
     return found
-
-
-def _listener(key):
-    """By the operator's name: what says why its calls are not Attune's, and makes them."""
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_LISTENED_TO}", key) or not hasattr(torch.library, "get_kernel"):
-        return {}
-    original = torch.library.get_kernel(f"aten::{_LISTENED_TO}", key).call_boxed
-
-    def run(keyset, *arguments, **options):
-        _tell_of_efficient_call(*arguments, **options)
-        return original(keyset, *arguments, **options)
-
-    return {_LISTENED_TO: run}
-
-
-def _tell_of_efficient_call(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
-    if attn_bias is not None:
-        _leave(_MASK)
-    elif dropout_p != 0.0:
-        _leave(_DROPOUT)
-    elif q.dtype not in _calls.DTYPES:
-        _leave(f"{q.dtype}")
-    elif is_causal and q.shape[2] != k.shape[2]:
-        _leave("is_causal=True where the numbers of queries and keys differ (attune.attention(..., top_left=True) does)")
-    elif q.shape[3] != v.shape[3]:
-        _leave("values of another head_dim than keys")
 
 
 _DROPOUT = "dropout (dropout_p > 0)"
@@ -218,6 +200,10 @@ def _unused_random_state(q):
     """Seed and offset of a dropout that there is not, of the shapes that PyTorch's operator returns."""
     if _seed_has_two_words():
         return torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
+    return _unused_seed_and_offset(q)
+
+
+def _unused_seed_and_offset(q):
     return torch.empty((), dtype=torch.int64, device=q.device), torch.empty((), dtype=torch.int64, device=q.device)
 
 
@@ -230,43 +216,110 @@ def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, ma
 def _cudnn_forward(
     q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
 ):
-    if attn_bias is not None or dropout_p != 0.0 or return_debug_mask:
-        return _leave(_MASK if attn_bias is not None else _DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = _forward(q, k, v, _options(is_causal, scale, top_left=is_causal))  # cuDNN's diagonal begins top left
+    if dropout_p != 0.0 or return_debug_mask:
+        return _leave(_DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
+    served = _forward(q, k, v, _options(is_causal, scale, top_left=is_causal), attn_bias)  # cuDNN's diagonal begins top left
     if served is None:
         return None
     out, lse = served
-    seed, offset = torch.empty((), dtype=torch.int64, device=q.device), torch.empty((), dtype=torch.int64, device=q.device)
-    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], seed, offset, None
+    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], *_unused_seed_and_offset(q), None
 
 
 def _cudnn_backward(
     grad_out, q, k, v, out, lse, seed, offset, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, *, scale=None
 ):
-    if attn_bias is not None or dropout_p != 0.0:
+    if dropout_p != 0.0:
         return None
-    return _backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal))
+    return _backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal), attn_bias)
+
+
+def _efficient_forward(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
+    reason = _why_not_efficient(q, v, dropout_p)
+    if reason is not None:
+        return _leave(reason)
+    options = _options(is_causal, scale, top_left=is_causal)
+    served = _forward(q, k, v, options, attn_bias, _with_lengths_before_heads(q), compute_log_sumexp)
+    if served is None:
+        return None
+    out, lse = served
+    lse = _as_efficient_has_it(lse, attn_bias) if compute_log_sumexp else q.new_empty((*q.shape[:2], 0), dtype=torch.float32)
+    return out, lse, *_unused_seed_and_offset(q)
+
+
+def _efficient_backward(
+    grad_out, q, k, v, attn_bias, out, lse, seed, offset, dropout_p, grad_input_mask, is_causal=False, *, scale=None
+):
+    if _why_not_efficient(q, v, dropout_p) is not None:
+        return None
+    options = _options(is_causal, scale, top_left=is_causal)
+    grads, bias = [_with_lengths_before_heads(tensor) for tensor in (q, k, v)], attn_bias
+    bias_gradient = attn_bias is not None and grad_input_mask[3]
+    if bias_gradient:
+        # Elements that share memory get gradients of their own, too, as from PyTorch's kernels: who expanded the mask sums them.
+        if without_repeats(attn_bias).shape != attn_bias.shape:
+            bias = attn_bias.contiguous()
+        grads.append(_with_rows_apart(attn_bias))
+    if lse.shape[2] < q.shape[2]:  # PyTorch asks forward for none where the mask alone requires a gradient
+        served = _forward(q, k, v, options, bias)
+        if served is None:
+            return None
+        lse = served[1]
+    results = _backward(grad_out, q, k, v, out, lse[:, :, :q.shape[2]], options, bias, grads, bias_gradient)
+    return None if results is None else (*results[:3], results[3] if bias_gradient else None)
+
+
+def _why_not_efficient(q, v, dropout_p):
+    if dropout_p != 0.0:
+        return _DROPOUT
+    if q.dtype not in _calls.DTYPES:
+        return f"{q.dtype}"
+    return "values of another head_dim than keys" if q.shape[3] != v.shape[3] else None
+
+
+def _as_efficient_has_it(lse, attn_bias):
+    """LSE as PyTorch's memory-efficient kernels leave it, which may run the other pass: +inf behind the last row, and 0 where a mask hides all keys."""
+    missing = -lse.shape[2] % _EFFICIENT_LSE
+    if missing:
+        lse = torch.nn.functional.pad(lse, (0, missing), value=math.inf)
+    return lse if attn_bias is None else lse.nan_to_num_(nan=math.nan, posinf=math.inf, neginf=0.0)
+
+
+def _with_lengths_before_heads(like):
+    """An empty tensor (batch, heads, seq, head_dim) in whose memory the dimensions lie as in results of PyTorch's memory-efficient kernels, on
+    which compiled graphs rely."""
+    batch, heads, seq, head_dim = like.shape
+    return torch.empty((batch, seq, heads, head_dim), dtype=like.dtype, device=like.device).transpose(1, 2)
+
+
+def _with_rows_apart(bias):
+    """The same of the gradient of a bias."""
+    *others, keys = bias.shape
+    return torch.empty((*others, keys + -keys % _EFFICIENT_BIAS), dtype=bias.dtype, device=bias.device)[..., :keys]
 
 
 def _options(is_causal, scale, top_left=False):
     return tuple(Options(causal=is_causal, scale=scale, top_left=top_left))
 
 
-def _forward(q, k, v, options):
+def _forward(q, k, v, options, bias=None, out=None, return_lse=True):
     """(out, lse), or None for what Attune does not serve."""
     try:
-        return _calls.forward(q, k, v, options, return_lse=True)
+        return _calls.forward(q, k, v, options, out, return_lse, terms=_terms(bias))
     except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
 
 
-def _backward(grad_out, q, k, v, out, lse, options):
+def _backward(grad_out, q, k, v, out, lse, options, bias=None, grads=None, bias_gradient=False):
     try:
         if grad_out.stride()[3] != 1:
             grad_out = grad_out.contiguous()
-        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options)
+        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options, grads, terms=_terms(bias), bias_gradient=bias_gradient)
     except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
+
+
+def _terms(bias):
+    return None if bias is None else Terms(bias=without_repeats(bias))
 
 
 def _none_if_not_served(error):

@@ -1,0 +1,265 @@
+"""enable_sdpa() under masks, on the CPU: PyTorch's memory-efficient operator and cuDNN's with a bias, whose results and gradients are compared with
+attention in double precision, and what goes on to PyTorch's own kernels.
+
+usage: python_sdpa.py REPOSITORY LIBATTUNE
+
+Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where there is no PyTorch, or none whose
+implementations can be asked for.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+try:
+    import torch
+
+    torch.library.get_kernel
+except (ImportError, AttributeError):
+    print("attune-tests: 0 passed, 0 failed, 1 skipped: PyTorch is not installed, or has no torch.library.get_kernel")
+    sys.exit(77)
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import cpu_attention  # noqa: E402
+from attune_kernels import _reasons, _sdpa  # noqa: E402
+
+cpu_attention.install()
+FP16 = torch.float16
+EFFICIENT, CUDNN = "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"
+INF = float("inf")
+
+
+def normal(*shape, seed=0, dtype=FP16, grad=False):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_(grad)
+
+
+def tensors(seq_q=21, seq_kv=37, heads=(4, 4), head_dim=8, batch=2, grad=True):
+    return [normal(batch, number, seq, head_dim, seed=seed, grad=grad)
+            for seed, (number, seq) in enumerate(((heads[0], seq_q), (heads[1], seq_kv), (heads[1], seq_kv)))]
+
+
+def as_numbers(mask, dtype=FP16):
+    """What PyTorch makes of a boolean mask."""
+    return torch.where(mask, 0.0, -INF).to(dtype) if mask.dtype == torch.bool else mask
+
+
+def by_efficient(q, k, v, mask=None, is_causal=False, scale=None):
+    """scaled_dot_product_attention() where PyTorch takes its memory-efficient backend: rows of the mask begin at multiples of 16 elements, and it
+    is expanded. Returns what the operator does."""
+    if mask is not None:
+        keys, mask = k.shape[2], as_numbers(mask)
+        if any(stride % 16 for stride in mask.stride()[:-1]):
+            mask = torch.nn.functional.pad(mask, (0, 16 - keys % 16))[..., :keys]
+        mask = mask.expand(*q.shape[:3], keys)
+    lse_is_wanted = torch.is_grad_enabled() and any(one.requires_grad for one in (q, k, v))
+    return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, mask, lse_is_wanted, 0.0, is_causal, scale=scale)
+
+
+def by_cudnn(q, k, v, mask=None, is_causal=False, scale=None):
+    return torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None if mask is None else as_numbers(mask), True, 0.0, is_causal, scale=scale)
+
+
+def expected_attention(q, k, v, mask=None, is_causal=False, scale=None):
+    """In double precision, 0 where a query attends to nothing."""
+    q, k, v = q.double(), *(one.double().repeat_interleave(q.shape[1] // one.shape[1], 1) for one in (k, v))
+    scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
+    unseen = cpu_attention.hidden(q.shape[2], k.shape[2], is_causal, True).expand(scores.shape)
+    if mask is not None:
+        unseen = unseen | (~mask if mask.dtype == torch.bool else mask == -INF)
+        if mask.dtype != torch.bool:
+            scores = scores + mask.double().masked_fill(mask == -INF, 0)
+    blind = unseen.all(3, keepdim=True)
+    return (scores.masked_fill(unseen & ~blind, -INF).softmax(3) @ v).masked_fill(blind, 0)
+
+
+def gradients(out, leaves):
+    weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
+    return torch.autograd.grad((out.float() * weights).sum(), leaves)
+
+
+MASKS = {
+    "a causal one": lambda: torch.ones(21, 37, dtype=torch.bool).tril(9),
+    "padding": lambda: (torch.arange(37) < torch.tensor([30, 11])[:, None])[:, None, None],
+    "each head": lambda: normal(1, 4, 21, 37, seed=9) > -0.5,
+    "everything": lambda: normal(2, 4, 21, 37, seed=9) > -0.5,
+    "numbers": lambda: normal(2, 1, 21, 37, seed=9),
+    "numbers and -inf": lambda: normal(2, 1, 21, 37, seed=9).masked_fill(normal(2, 1, 21, 37, seed=8) > 0.5, -INF),
+}
+
+
+class Masks(unittest.TestCase):
+    def setUp(self):
+        self.originals, self.calls = torch._C._dispatch_library("IMPL", "aten", "CPU"), []
+        for name, function in ((EFFICIENT, self.efficient), (f"{EFFICIENT}_backward", self.efficient_backward), (CUDNN, self.cudnn),
+                               (f"{CUDNN}_backward", self.cudnn_backward)):
+            self.originals.impl(name, "CPU", function, False)
+        self.addCleanup(setattr, self, "originals", None)
+        self.addCleanup(_sdpa._remove)
+        _sdpa._install("CPU")
+        _reasons.forget()
+        cpu_attention.calls.clear()
+
+    # What PyTorch's own kernels answer: something of the right shapes.
+
+    def efficient(self, q, k, v, bias, wants_lse, dropout=0.0, is_causal=False, *, scale=None):
+        self.calls.append((EFFICIENT, bias))
+        scores = q.float() @ k.float().transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale) + (0 if bias is None else bias.float())
+        lse = torch.logsumexp(scores, 3)
+        out = torch.exp(scores - lse.masked_fill(lse == -INF, 0)[..., None]) @ v.float()
+        padded = torch.full((*lse.shape[:2], -(-lse.shape[2] // 32) * 32), INF)
+        padded[..., :lse.shape[2]] = lse.masked_fill(lse == -INF, 0)
+        return out.to(q.dtype), padded if wants_lse else torch.empty(*lse.shape[:2], 0), torch.tensor(1), torch.tensor(2)
+
+    def efficient_backward(self, grad_out, q, k, v, bias, out, lse, seed, offset, dropout, wanted, is_causal=False, *, scale=None):
+        self.calls.append((f"{EFFICIENT}_backward", lse))
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), torch.zeros(bias.shape, dtype=bias.dtype) if wanted[3] else None
+
+    def cudnn(self, q, *arguments, **options):
+        self.calls.append((CUDNN, arguments[2]))
+        return torch.zeros_like(q), torch.zeros(*q.shape[:3], 1), None, None, q.shape[2], arguments[0].shape[2], torch.tensor(1), torch.tensor(2), None
+
+    def cudnn_backward(self, grad_out, q, k, v, *arguments, **options):
+        self.calls.append((f"{CUDNN}_backward", None))
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+    def served(self):
+        """Which passes Attune has made since this was asked for."""
+        made = [name for name, *_ in cpu_attention.calls]
+        cpu_attention.calls.clear()
+        return made
+
+    def assert_close(self, results, expected):
+        for number, (result, other) in enumerate(zip(results, expected, strict=True)):
+            torch.testing.assert_close(result.double(), other.double(), atol=1e-2, rtol=1e-2, msg=lambda text: f"result {number}: {text}")
+
+    def check(self, run, leaves, *, mask=None, **options):
+        of_mask = [mask] if mask is not None and mask.requires_grad else []
+        out = run(*leaves, mask, **options)[0]
+        exact = expected_attention(*leaves, mask, **options)
+        self.assert_close([out, *gradients(out, leaves + of_mask)], [exact, *gradients(exact, leaves + of_mask)])
+        self.assertEqual((self.served(), self.calls), (["forward", "backward"], []))
+        return out
+
+    def test_masks_in_both_passes(self):
+        for run in by_efficient, by_cudnn:
+            for name, mask in MASKS.items():
+                for scale in None, 0.7:
+                    with self.subTest(run=run.__name__, mask=name, scale=scale), self.assertNoLogs("attune"):
+                        self.check(run, tensors(), mask=mask(), scale=scale)
+
+    def test_lengths_of_rows(self):
+        """The last dimension of a mask is a part of one that is padded, or all of it."""
+        for keys in 1, 8, 16, 32, 33, 48:
+            with self.subTest(keys=keys):
+                mask = normal(1, 1, 21, keys, seed=9) > -0.5
+                self.check(by_efficient, tensors(seq_kv=keys), mask=mask)
+
+    def test_gradients_of_masks(self):
+        for shape in (21, 37), (1, 4, 21, 37), (2, 1, 1, 37), (2, 4, 21, 37), (1, 1, 21, 37):
+            with self.subTest(shape=shape):
+                self.check(by_efficient, tensors(), mask=normal(*shape, seed=9, grad=True))
+
+    def test_gradients_of_elements_that_share_memory(self):
+        """Those of a tensor that its owner has expanded, each of its own pair."""
+        for mask in normal(1, 4, 21, 37, seed=9).expand(2, -1, -1, -1), normal(2, 1, 1, 37, seed=9).expand(-1, 4, 21, -1):
+            self.check(by_efficient, tensors(), mask=mask.detach().requires_grad_())
+
+    def test_a_mask_that_alone_requires_a_gradient(self):
+        """PyTorch then asks forward for no LSE."""
+        leaves, mask = tensors(grad=False), normal(1, 4, 21, 37, seed=9, grad=True)
+        out, lse, *_ = by_efficient(*leaves, mask)
+        self.assertEqual(lse.shape, (2, 4, 0))
+        self.assert_close(gradients(out, [mask]), gradients(expected_attention(*leaves, mask), [mask]))
+        self.assertEqual((self.served(), self.calls), (["forward", "forward", "backward"], []))
+
+    def test_queries_of_which_everything_is_hidden(self):
+        mask = torch.ones(2, 1, 21, 37, dtype=torch.bool)
+        mask[0, :, 3:6] = False
+        mask[1] = False
+        for run in by_efficient, by_cudnn:
+            leaves = tensors()
+            out = self.check(run, leaves, mask=mask)
+            of_q, *_ = gradients(run(*leaves, mask)[0], leaves)
+            self.assertEqual([one.count_nonzero() for one in (out[0, :, 3:6], out[1], of_q[0, :, 3:6], of_q[1])], 4 * [0])
+            self.served()
+        _, lse, *_ = by_efficient(*leaves, mask)
+        self.assertEqual(lse.shape, (2, 4, 32))
+        self.assertTrue((lse[1, :, :21] == 0).all() and (lse[..., 21:] == INF).all() and (lse[0, :, :3] != 0).all())
+
+    def test_causal_calls_begin_top_left(self):
+        for lengths in (21, 37), (37, 21), (16, 16):
+            for run in by_efficient, by_cudnn:
+                with self.subTest(lengths=lengths, run=run.__name__), self.assertNoLogs("attune"):
+                    self.check(run, tensors(*lengths), is_causal=True)
+
+    def test_grouped_heads(self):
+        for run in by_efficient, by_cudnn:
+            self.check(run, tensors(heads=(4, 2)), mask=MASKS["each head"]())
+
+    def test_results_lie_as_compiled_graphs_expect(self):
+        """In shapes and strides that PyTorch gives to tensors without data."""
+        layouts = [tensors(), [one.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for one in tensors()]]
+        for leaves in layouts:
+            for mask in None, normal(1, 4, 21, 37, seed=9, grad=True), normal(2, 4, 21, 37, seed=9, grad=True):
+                described = []
+                for mode in FakeTensorMode(), None:
+                    q, k, v = leaves if mode is None else [mode.from_tensor(one) for one in leaves]
+                    bias = None if mask is None else (mask if mode is None else mode.from_tensor(mask)).expand(2, 4, 21, 37)
+                    results = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, bias, True)
+                    of_backward = (results[0].detach(), q, k, v, bias, *results, 0.0, [True, True, True, mask is not None])
+                    grads = torch.ops.aten._scaled_dot_product_efficient_attention_backward(*of_backward)
+                    described.append([None if one is None else (one.shape, one.stride(), one.dtype) for one in (*results, *grads)])
+                self.assertEqual(*described)
+
+    def test_what_is_not_served_goes_on_and_is_said_once(self):
+        q, k, v = tensors()
+        bias, wide = normal(2, 4, 21, 37, seed=9, grad=True), [one.detach().float().requires_grad_() for one in (q, k, v)]
+        cases = [
+            (EFFICIENT, (q, k, v, bias, True, 0.1), "dropout"),
+            (EFFICIENT, (*wide, bias.detach().float().requires_grad_(), True), "torch.float32"),
+            (EFFICIENT, (q, k, v.detach()[..., :4].requires_grad_(), bias, True), "another head_dim"),
+            (CUDNN, (q, k, v, bias.detach(), True, 0.1), "dropout"),
+        ]
+        for name, arguments, words in cases:
+            with self.subTest(name=name, words=words):
+                _reasons.forget()
+                self.calls.clear()
+                with self.assertLogs("attune", "WARNING") as logged:
+                    for _ in range(2):
+                        out = getattr(torch.ops.aten, name)(*arguments)[0]
+                        torch.autograd.grad(out, [one for one in arguments[:4] if one.requires_grad], torch.ones_like(out))
+                self.assertEqual(len(logged.output), 1)
+                self.assertRegex(logged.output[0], f"Attune does not serve .*{words}.*PyTorch's own kernels")
+                self.assertEqual([called for called, _ in self.calls], 2 * [name, f"{name}_backward"])
+                self.assertEqual(self.served(), [])
+
+    def test_passes_by_different_kernels(self):
+        """Turned on, or off, between forward and backward: LSE is of PyTorch's shape, with its numbers."""
+        for mask in MASKS["numbers"](), torch.ones(2, 1, 21, 37, dtype=torch.bool).index_fill(2, torch.tensor([4]), False):
+            leaves = tensors()
+            _sdpa._remove()
+            out, theirs, *_ = by_efficient(*leaves, mask)
+            _sdpa._install("CPU")
+            self.assert_close(gradients(out, leaves), gradients(expected_attention(*leaves, mask), leaves))
+            self.assertEqual(self.served(), ["backward"])
+            out, ours, *_ = by_efficient(*leaves, mask)
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+            _sdpa._remove()
+            gradients(out, leaves)
+            self.assertEqual(self.calls[-1][0], f"{EFFICIENT}_backward")
+            torch.testing.assert_close(self.calls[-1][1], theirs, atol=1e-4, rtol=1e-4)
+            _sdpa._install("CPU")
+            self.served()
+
+
+result = unittest.main(exit=False).result
+failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
+print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")
+sys.exit(0 if result.wasSuccessful() else 1)
