@@ -1,4 +1,5 @@
-"""attention() on tensors of the CPU: the library's calls are made by PyTorch's operations. `calls` holds what was asked for."""
+"""attention() on tensors of the CPU: the library's calls are made by PyTorch's operations. `calls` holds what was asked for, and `terms_of_calls` the
+Terms of each forward pass, or None."""
 
 import unittest.mock
 
@@ -6,8 +7,9 @@ import torch
 
 import attune_kernels as attune
 from attune_kernels import _calls, _ops
+from attune_kernels._options import Options
 
-calls = []
+calls, terms_of_calls = [], []
 
 
 def install():
@@ -55,9 +57,16 @@ def _used(terms, of_queries, of_keys):
     return tuple(results)
 
 
+def _products(q, k, options):
+    """Scores before terms and mask."""
+    _, scale, *_, softcap = Options._make(options)
+    scaled = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return softcap * torch.tanh(scaled / softcap) if softcap > 0 else scaled
+
+
 def _scores(q, k, options, terms=None):
-    causal, scale, _, top_left, window, *_ = options
-    scores = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    causal, _, _, top_left, window, *_ = options
+    scores = _products(q, k, options)
     if terms is not None and terms.alibi_slopes is not None:
         ends = [torch.tensor(_lengths(lengths, one)) for lengths, one in ((terms.seqused_q, q), (terms.seqused_kv, k))]
         apart = (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])) + (ends[1] - ends[0])[:, None, None, None]
@@ -90,6 +99,7 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     sinks = None if terms is None else terms.sinks
     _require_real(q=q, k=k, v=v, sinks=sinks, out=out, bias=None if terms is None else terms.bias)
     calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
+    terms_of_calls.append(terms)
     layout = options[2]
     q, k, v = _as_bhsd(layout, q, k, v)
     group = q.shape[1] // k.shape[1]
@@ -118,6 +128,9 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
     delta = (grad_out * out).sum(-1, keepdim=True) - (0 if grad_lse is None else grad_lse[..., None])
     ds = p * (grad_out @ v.transpose(-1, -2) - delta)
     of_bias = (ds.sum_to_size(terms.bias.shape).to(terms.bias.dtype),) if bias_gradient else ()
+    softcap = options[-1]
+    if softcap > 0:
+        ds = ds * (1 - (_products(q, k, options) / softcap).square())
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
     sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
     of_sinks = () if sinks is None else (-(torch.exp(sinks[None, :, None] - lse) * delta[..., 0]).sum((0, 2)),)

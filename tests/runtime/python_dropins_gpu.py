@@ -229,7 +229,7 @@ class Transformers(OnGpu):
 
         model = copy.deepcopy(self.model).to(dtype)
         model.set_attn_implementation(implementation)
-        answer = model(self.tokens, labels=self.tokens, **options)
+        answer = model(self.tokens, **{"labels": self.tokens, **options})
         answer.loss.backward()
         return answer.logits.detach().double(), [parameter.grad.double() for parameter in model.parameters()]
 
@@ -293,12 +293,21 @@ class Transformers(OnGpu):
         for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
             self.assertLess(error, 1.5 * other)
 
-    def test_padding_is_left_to_sdpa(self):
+    def test_padding_beside_sdpa(self):
+        # On either side. Both beside the same model in double precision, of tokens that count.
         mask = torch.ones_like(self.tokens)
-        mask[0, :30] = 0
-        ours, theirs = self.step("attune", attention_mask=mask), self.step("sdpa", attention_mask=mask)
-        self.assertEqual(len(self.calls), 0)
-        self.assertTrue(torch.equal(ours[0], theirs[0]))
+        mask[0, :30] = mask[1, 150:] = 0
+        options = {"attention_mask": mask, "labels": self.tokens.masked_fill(mask == 0, -100)}
+        results = []
+        for implementation, dtype in ("sdpa", torch.float64), ("sdpa", BF16), ("attune", BF16):
+            logits, gradients = self.step(implementation, dtype, **options)
+            self.assertTrue(logits.isfinite().all())
+            results.append((logits[mask.bool()], gradients))
+        exact, theirs, ours = results
+        self.assertEqual([(call["attention_mask"].dtype, call["bias"]) for call in self.calls], [(torch.bool, None)] * 3)
+        for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
+            self.assertLess(error, 1.5 * other)
+            self.assertLess(error, 5e-2)
 
     def test_generated_tokens(self):
         # The steps of decoding are a query each, over a cache that grows.

@@ -1,5 +1,6 @@
 """Models of Hugging Face's Transformers by attn_implementation="attune", with and without torch.compile: which calls reach Attune, that results
-are those of sdpa, and that whatever falls back is said once. Models are tiny and random, on the CPU.
+are those of sdpa (or eager, of models whose softcap or sinks sdpa does not take), and that whatever falls back is said once. Models are tiny and
+random, on the CPU.
 
 usage: python_transformers.py REPOSITORY LIBATTUNE
 
@@ -46,21 +47,30 @@ FAMILIES = {
     "Mistral": (hf.MistralForCausalLM, hf.MistralConfig(**_grouped, sliding_window=WINDOW)),
     "Gemma3": (hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**_grouped, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"])),
     "GPT-2": (hf.GPT2LMHeadModel, hf.GPT2Config(vocab_size=99, n_embd=32, n_layer=LAYERS, n_head=4, attn_pdrop=0.0)),
+    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config(**_grouped, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"],
+                                                     attn_logit_softcapping=5.0, query_pre_attn_scalar=8)),
+    "GPT-OSS": (hf.GptOssForCausalLM, hf.GptOssConfig(**_grouped, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"],
+                                                      num_local_experts=4, num_experts_per_tok=2)),
     "BERT": (hf.BertModel, hf.BertConfig(**_small, intermediate_size=64, attention_probs_dropout_prob=0.0)),
     "Falcon": (hf.FalconForCausalLM, hf.FalconConfig(**_small)),
     "T5": (hf.T5ForConditionalGeneration, hf.T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=LAYERS, num_heads=4)),
 }
+WITHOUT_SDPA = "Gemma2", "GPT-OSS"
 TOKENS = torch.randint(1, 98, (2, LENGTH), generator=torch.Generator().manual_seed(3))
 ONES = torch.ones_like(TOKENS)
 PADDED = ONES.index_fill(1, torch.arange(3), 0)
+PADDED_RIGHT = torch.stack([ONES[0], ONES[1].index_fill(0, torch.arange(7, LENGTH), 0)])
+PACKED = {"position_ids": torch.cat([torch.arange(6), torch.arange(6)])[None].expand(2, -1), "use_cache": False}
+NUMBERS = torch.zeros(2, 1, LENGTH, LENGTH, dtype=torch.bfloat16).masked_fill(torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1),
+                                                                              torch.finfo(torch.bfloat16).min)
 
 
-def model_of(family, implementation):
+def model_of(family, implementation, dtype=torch.bfloat16):
     model_class, config = FAMILIES[family]
     torch.manual_seed(0)
     config = copy.deepcopy(config)
     config._attn_implementation = implementation
-    return model_class(config).to(torch.bfloat16).eval()
+    return model_class(config).to(dtype).eval()
 
 
 class Models(unittest.TestCase):
@@ -73,16 +83,19 @@ class Models(unittest.TestCase):
         _reasons.forget()
         cpu_attention.calls.clear()
 
-    def run_model(self, family, compiled=False, fullgraph=False, **inputs):
+    def run_model(self, family, compiled=False, fullgraph=False, dtype=torch.bfloat16, **inputs):
         """How many calls of Attune's a forward pass made, whose result is that of sdpa."""
         if family == "T5":
             inputs["decoder_input_ids"] = TOKENS
         with torch.no_grad():
-            expected = model_of(family, "sdpa")(input_ids=TOKENS, **inputs)[0]
-            model = model_of(family, "attune")
+            expected = model_of(family, "eager" if family in WITHOUT_SDPA else "sdpa", dtype)(input_ids=TOKENS, **inputs)[0]
+            model = model_of(family, "attune", dtype)
             cpu_attention.calls.clear()
+            cpu_attention.terms_of_calls.clear()
             result = (torch.compile(model, backend="eager", fullgraph=fullgraph) if compiled else model)(input_ids=TOKENS, **inputs)[0]
-        kept = inputs.get("attention_mask", ONES).bool()
+        kept = inputs.get("attention_mask", ONES)
+        kept = kept.bool() if kept.dim() == 2 else ONES.bool()
+        self.assertTrue(result.isfinite().all())
         torch.testing.assert_close(result[kept].float(), expected[kept].float(), atol=0.1, rtol=0.05)
         return len(cpu_attention.calls)
 
@@ -102,6 +115,59 @@ class Models(unittest.TestCase):
                         torch._dynamo.reset()
                         self.assertEqual(self.run_model(family, compiled, **inputs), LAYERS)
 
+    def masks(self):
+        """Their shapes, of the calls of the last model."""
+        return [None if terms is None or terms.attention_mask is None else tuple(terms.attention_mask.shape) for terms in cpu_attention.terms_of_calls]
+
+    def test_masks_as_tensors_reach_attune(self):
+        of_pairs = (2, 1, LENGTH, LENGTH)
+        cases = [
+            ("Llama", {"attention_mask": PADDED}, of_pairs), ("Llama", {"attention_mask": PADDED_RIGHT}, of_pairs), ("Llama", PACKED, of_pairs),
+            ("Mistral", {"attention_mask": PADDED}, of_pairs), ("Mistral", PACKED, of_pairs), ("Gemma3", {"attention_mask": PADDED}, of_pairs),
+            ("GPT-2", {"attention_mask": PADDED}, of_pairs), ("BERT", {"attention_mask": PADDED}, of_pairs),
+            ("BERT", {"attention_mask": PADDED_RIGHT}, of_pairs), ("Gemma2", {"attention_mask": PADDED}, of_pairs), ("Gemma2", PACKED, of_pairs),
+            ("GPT-OSS", {"attention_mask": PADDED}, of_pairs), ("GPT-OSS", {"attention_mask": PADDED_RIGHT}, of_pairs), ("GPT-OSS", {}, None), ("Gemma2", {}, None),
+        ]
+        for family, inputs, shape in cases:
+            for compiled in (False, True) if family in ("Llama", "GPT-OSS") else (False,):
+                with self.subTest(family=family, inputs=list(inputs), compiled=compiled), self.assertNoLogs("attune"):
+                    torch._dynamo.reset()
+                    self.assertEqual(self.run_model(family, compiled, **inputs), LAYERS)
+                    self.assertEqual(self.masks(), LAYERS * [shape])
+
+    def test_masks_of_numbers(self):
+        for mask in NUMBERS, NUMBERS.index_fill(2, torch.tensor([4]), torch.finfo(torch.bfloat16).min):
+            with self.assertNoLogs("attune"):
+                self.assertEqual(self.run_model("Llama", attention_mask=mask), LAYERS)
+            self.assertEqual([terms.bias.shape for terms in cpu_attention.terms_of_calls], LAYERS * [mask.shape])
+
+    def test_position_biases(self):
+        """Of T5: its tensor lies so that keys are not one after the other."""
+        for inputs in {}, {"attention_mask": PADDED}:
+            for compiled in False, True:
+                with self.subTest(inputs=list(inputs), compiled=compiled):
+                    torch._dynamo.reset()
+                    _reasons.forget()
+                    text, calls = self.told(lambda: self.run_model("T5", compiled, **inputs))
+                    self.assertEqual(calls, 3 * LAYERS)
+                    self.assertRegex(text, "^[^\n]*bias whose elements of keys do not lie one after the other; it is copied[^\n]*$")
+                    self.assertEqual(sum(terms is not None and terms.bias is not None for terms in cpu_attention.terms_of_calls), 3 * LAYERS)
+
+    def test_gradients_with_masks(self):
+        for family, inputs in (("Llama", {"attention_mask": PADDED}), ("Mistral", PACKED), ("GPT-OSS", {"attention_mask": PADDED}),
+                               ("T5", {"attention_mask": PADDED_RIGHT})):
+            gradients = []
+            for implementation in "eager" if family in WITHOUT_SDPA else "sdpa", "attune":
+                model = model_of(family, implementation)
+                cpu_attention.calls.clear()
+                of_decoder = {"decoder_input_ids": TOKENS} if family == "T5" else {}
+                model(input_ids=TOKENS, labels=TOKENS.masked_fill(PADDED == 0, -100), **inputs, **of_decoder).loss.backward()
+                gradients.append({name: one.grad for name, one in model.named_parameters() if one.grad is not None})
+            self.assertEqual([name for name, *_ in cpu_attention.calls].count("backward"), LAYERS * (3 if family == "T5" else 1))
+            for name, gradient in gradients[0].items():
+                with self.subTest(family=family, name=name):
+                    torch.testing.assert_close(gradients[1][name], gradient, atol=0.05, rtol=0.1)
+
     def test_windows(self):
         self.run_model("Gemma3")
         self.assertEqual({options[4] for *_, options in cpu_attention.calls}, {(WINDOW - 1, None), None})
@@ -120,12 +186,12 @@ class Models(unittest.TestCase):
     def test_a_graph_that_may_not_break(self):
         self.assertEqual(self.run_model("Llama", compiled=True, fullgraph=True), LAYERS)
         torch._dynamo.reset()
-        text, calls = self.told(lambda: self.run_model("Llama", compiled=True, fullgraph=True, attention_mask=ONES))
-        self.assertEqual(calls, 0)
-        self.assertIn("a graph that may not break", text)
+        with self.assertNoLogs("attune"):
+            self.assertEqual(self.run_model("Llama", compiled=True, fullgraph=True, attention_mask=ONES), LAYERS)
+        self.assertEqual(self.masks(), LAYERS * [(2, 1, LENGTH, LENGTH)])
 
     def test_decoding_step_by_step(self):
-        for family, cache_of, served in (("Llama", hf.DynamicCache, 4), ("Mistral", hf.DynamicCache, 4), ("Llama", hf.StaticCache, 1)):
+        for family, cache_of, masks in (("Llama", hf.DynamicCache, 0), ("Mistral", hf.DynamicCache, 0), ("Llama", hf.StaticCache, 3)):
             for compiled in False, True:
                 with self.subTest(family=family, cache=cache_of.__name__, compiled=compiled):
                     torch._dynamo.reset()
@@ -135,26 +201,70 @@ class Models(unittest.TestCase):
                         run = torch.compile(model, backend="eager", dynamic=True) if compiled and implementation == "attune" else model
                         cache = cache_of(config=model.config, **({"max_cache_len": 24} if cache_of is hf.StaticCache else {}))
                         cpu_attention.calls.clear()
+                        cpu_attention.terms_of_calls.clear()
                         with torch.no_grad():
                             steps = [run(input_ids=tokens, past_key_values=cache, use_cache=True).logits[:, -1]
                                      for tokens in (TOKENS, TOKENS[:, :1], TOKENS[:, 2:5], TOKENS[:, 5:6])]
                         results.append(torch.stack(steps).float())
                     torch.testing.assert_close(*results, atol=0.1, rtol=0.05)
-                    self.assertEqual(len(cpu_attention.calls), LAYERS * served)
+                    self.assertEqual(len(cpu_attention.calls), LAYERS * 4)
+                    self.assertEqual(len([shape for shape in self.masks() if shape is not None]), LAYERS * masks)
 
     def test_what_falls_back_is_said_once(self):
-        for family, inputs, words in (("Llama", {"attention_mask": PADDED}, "padding"), ("T5", {}, "position_bias"),
-                                      ("Llama", {"position_ids": torch.cat([torch.arange(6), torch.arange(6)])[None], "use_cache": False}, "packed sequences")):
+        for family, inputs in ("Llama", {"attention_mask": PADDED}), ("Mistral", {}), ("T5", {}):
             for compiled in False, True:
-                with self.subTest(words=words, compiled=compiled):
+                with self.subTest(family=family, compiled=compiled):
                     torch._dynamo.reset()
                     _reasons.forget()
-                    text, calls = self.told(lambda: self.run_model(family, compiled, **inputs))
+                    text, calls = self.told(lambda: self.run_model(family, compiled, dtype=torch.float32, **inputs))
                     self.assertEqual(calls, 0)
-                    self.assertIn(words, text)
-                    self.assertEqual(len(set(text.splitlines())), len(text.splitlines()), "the same twice")
+                    self.assertIn("Attune does not serve torch.float32; Transformers' sdpa attention answers instead", text)
+                    self.assertEqual(len(text.splitlines()), 1)
                     with self.assertNoLogs("attune"):
-                        self.run_model(family, compiled, **inputs)
+                        self.run_model(family, compiled, dtype=torch.float32, **inputs)
+
+    def test_tensors_that_are_left_to_sdpa(self):
+        q, k = torch.zeros(2, 4, 3, 8).bfloat16(), torch.zeros(2, 2, 5, 8).bfloat16()
+        cases = [
+            ({"attention_mask": torch.ones(2, 1, 2, 5).bool()}, "a mask of the shape .* beside 3 queries and 5 keys"),
+            ({"attention_mask": torch.ones(2, 1, 3, 4).bool()}, "a mask of the shape"), ({"attention_mask": torch.ones(1, 2, 1, 3, 5).bool()}, "a mask of the shape"),
+            ({"attention_mask": torch.zeros(2, 1, 3, 5).half()}, "a mask of torch.float16 beside torch.bfloat16"),
+            ({"attention_mask": torch.zeros(2, 1, 3, 5).long()}, "a mask of torch.int64"), ({"attention_mask": ["a mask"]}, "a mask that is a list"),
+            ({"attention_mask": None, "position_bias": torch.zeros(1, 4, 3, 6).bfloat16()}, "a position_bias of the shape"),
+            ({"attention_mask": None, "position_bias": torch.zeros(1, 4, 3, 5).double()}, "a position_bias of torch.float64"),
+        ]
+        for options, words in cases:
+            given = []
+            _reasons.forget()
+            with self.assertLogs("attune") as logs:
+                answer = attune_transformers.attention_forward(lambda *arguments, **options: given.append((arguments, options)), None, q, k, k, **options)
+            self.assertIsNone(answer)
+            self.assertIs(given[0][0][4], options["attention_mask"])
+            self.assertIs(given[0][1].get("position_bias"), options.get("position_bias"))
+            self.assertRegex(logs.output[0], f"Attune does not serve {words}.*; Transformers' sdpa attention answers instead")
+            for unseen in {"s_aux": torch.zeros(4)}, {"softcap": 3.0}:
+                with self.assertRaisesRegex(attune_transformers.NotServed, f"(softcap|sinks).* with {words}"):
+                    attune_transformers.attention_forward(None, None, q, k, k, **options, **unseen)
+        self.assertEqual(cpu_attention.calls, [])
+
+    def test_terms_together(self):
+        """A mask of booleans or numbers, a position bias and sinks, and a mask that is longer than the keys, as before Transformers 5."""
+        generator = torch.Generator().manual_seed(1)
+        q, k, v, bias = (torch.randn(shape, generator=generator).bfloat16() for shape in ((2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 8), (1, 4, 3, 5)))
+        seen, sinks = torch.rand(2, 1, 3, 7, generator=generator) > 0.4, torch.randn(4, generator=generator)
+        module = torch.nn.Module()
+        for position_bias in None, bias:
+            scores = q.float() @ k.repeat_interleave(2, 1).float().transpose(2, 3) * 0.3 + (0 if position_bias is None else position_bias.float())
+            scores = torch.cat([scores.masked_fill(~seen[..., :5], -torch.inf), sinks[None, :, None, None].expand(2, 4, 3, 1)], 3)
+            expected = (scores.softmax(3)[..., :5] @ v.repeat_interleave(2, 1).float()).transpose(1, 2)
+            for mask in seen, torch.where(seen, 0.0, -torch.inf), torch.where(seen, 0.0, torch.finfo(torch.bfloat16).min).bfloat16()[..., :5]:
+                out, _ = attune_transformers.attention_forward(None, module, q, k, v, mask, scaling=0.3, s_aux=sinks, position_bias=position_bias)
+                torch.testing.assert_close(out.float(), expected, atol=2e-2, rtol=2e-2)
+        window = torch.empty(1, 1, 0, 2, dtype=torch.bool)
+        scores = q.float() @ k.repeat_interleave(2, 1).float().transpose(2, 3) * 0.3 + bias.float()
+        scores = scores.masked_fill(cpu_attention.hidden(3, 5, True, window=(1, None)), -torch.inf)
+        out, _ = attune_transformers.attention_forward(None, module, q, k, v, window, scaling=0.3, position_bias=bias)
+        torch.testing.assert_close(out.float(), (scores.softmax(3) @ v.repeat_interleave(2, 1).float()).transpose(1, 2), atol=2e-2, rtol=2e-2)
 
     def test_dropout(self):
         model = model_of("GPT-2", "attune").train()

@@ -1,20 +1,15 @@
 """Masks of Transformers that Attune needs no tensor for: a causal diagonal, and a causal sliding window.
 
 Transformers makes a mask once for each forward pass of a model, by the function that is registered for its attention, and hands it to every
-layer. What Attune serves becomes None (as for sdpa: a diagonal that the lengths tell, or nothing hidden), or a tensor of no elements and of the
-shape (1, 1, 0, n): causal, the last query at the last key, and each query sees n keys at most.
+layer. What lengths tell becomes None (as for sdpa: a diagonal, or nothing hidden), or a tensor of no elements and of the shape (1, 1, 0, n):
+causal, the last query at the last key, and each query sees n keys at most. Any other mask is the tensor that Transformers makes for sdpa.
 
 Whether a batch is padded, or holds several sequences in a row, stands in tensors on the GPU. Where neither tensor was given nothing has to be
 read; otherwise one look at it, for each forward pass, waits for the GPU. torch.compile cannot look: its graph ends there and a new one begins,
-as it does for flash_attention_2. Where it may not (fullgraph=True, torch.export) Transformers' own mask is made, which sdpa answers.
+as it does for flash_attention_2. Where it may not (fullgraph=True, torch.export) the mask is a tensor.
 """
 
 import torch
-
-from ._reasons import tell_once
-
-_INSTEAD = "Transformers' sdpa attention answers instead"
-_STATIC_CACHE = "a static cache, of whose keys only the GPU knows how many are in use (a dynamic cache is served)"
 
 
 def window_of(attention_mask):
@@ -34,7 +29,7 @@ def with_elements(window, query, key):
 
 def mask_of(utilities, sdpa_mask, **arguments):
     """A mask function of Transformers, which calls it by names of arguments. utilities: the module transformers.masking_utils, of which Attune
-    knows the mask functions; without them, and before Transformers 5, all masks are sdpa's."""
+    knows the mask functions; without them, and before Transformers 5, all masks are those that are made for sdpa."""
     if "q_length" not in arguments or not hasattr(utilities, "causal_mask_function"):
         return sdpa_mask(**arguments)
     if not torch.compiler.is_compiling():
@@ -43,14 +38,10 @@ def mask_of(utilities, sdpa_mask, **arguments):
         return _without_tensor(_Shape(arguments), arguments["mask_function"] is utilities.causal_mask_function)
     from . import _traced, _uncompiled
 
-    if isinstance(arguments.get("q_offset", 0), torch.Tensor):
-        reason = _STATIC_CACHE
-    elif not _traced.may_break_graph():
-        reason = "a mask of tensors in a graph that may not break to look at them (fullgraph=True, torch.export)"
-    else:
-        return _uncompiled.run(_decide, utilities, sdpa_mask, arguments)
-    tell_once(reason, _INSTEAD)
-    return sdpa_mask(**arguments)
+    # Of the keys of a static cache only the GPU knows how many are in use.
+    if isinstance(arguments.get("q_offset", 0), torch.Tensor) or not _traced.may_break_graph():
+        return sdpa_mask(**arguments)
+    return _uncompiled.run(_decide, utilities, sdpa_mask, arguments)
 
 
 class _Shape:
@@ -88,35 +79,29 @@ def _decide(utilities, sdpa_mask, arguments):
     """The same with a look at tensors."""
     shape = _Shape(arguments)
     known = _Known(utilities, arguments["mask_function"])
-    reason = _why_not(known, shape, arguments)
-    if reason is None:
+    if _is_told_by_lengths(known, shape, arguments):
         return _without_tensor(shape, known.is_causal, known.window)
-    mask = sdpa_mask(**arguments)
-    if mask is not None:
-        tell_once(reason, _INSTEAD)
-    return mask
+    return sdpa_mask(**arguments)
 
 
-def _why_not(known, shape, arguments):
+def _is_told_by_lengths(known, shape, arguments):
     if not known.is_known or arguments.get("use_vmap", False):
-        return "a mask function that is neither causal nor a sliding window"
+        return False
     if isinstance(shape.first_query, torch.Tensor):
-        return _STATIC_CACHE
+        return False
     if known.is_causal and shape.first_query + shape.queries != shape.first_key + shape.keys:
-        return "a cache whose last key is not that of the last query"
+        return False
     # A layer that joins its mask with others asks for one; with packed sequences Transformers asks for one itself.
     is_wanted = not arguments.get("allow_is_causal_skip" if known.is_causal else "allow_is_bidirectional_skip", known.is_causal)
     if is_wanted and not known.packed:
-        return "a model or a static cache that asks for its mask as a tensor"
+        return False
     if any(bool((packed != packed[:, :1]).any()) for packed in known.packed):
-        return "packed sequences (position_ids that begin anew)"
+        return False
     padding = arguments.get("attention_mask")
-    if padding is not None:
-        if padding.dim() != 2 or padding.shape[1] < shape.first_key + shape.keys:
-            return "an attention_mask that is shorter than the keys"
-        if not bool(padding[:, shape.first_key:shape.first_key + shape.keys].all()):
-            return "padding"
-    return None
+    if padding is None:
+        return True
+    return padding.dim() == 2 and padding.shape[1] >= shape.first_key + shape.keys \
+        and bool(padding[:, shape.first_key:shape.first_key + shape.keys].all())
 
 
 class _Known:

@@ -6,10 +6,14 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal attention, causal sliding windows and attention without a mask, with or without a softcap and sinks (s_aux), also under
-torch.compile. A call with anything else that "sdpa" serves (padding, other masks, dropout, float32, tensors on the CPU) is answered by "sdpa",
-with one warning to the logger "attune" for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside anything else, packed
-sequences that no mask separates) raises NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
+Attune serves causal and bidirectional attention, sliding windows, and any mask that Transformers makes as a tensor: padding on either side,
+packed sequences, a static cache, masks of booleans or of numbers that are added. Each goes with a softcap, sinks (s_aux) and a position_bias,
+forward and backward, also under torch.compile. A call with anything else that "sdpa" serves (dropout, float32, tensors on the CPU) is answered by
+"sdpa", with one warning to the logger "attune" for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside dropout or
+float32, packed sequences that no mask separates) raises NotServed. A model with attention classes of its own, which ask for no attention function,
+takes "sdpa", too, and says so.
+
+A query of which a mask hides everything, such as one that is padding, gets 0.
 """
 
 import functools
@@ -86,8 +90,9 @@ def attention_forward(
     """An attention function of Transformers: query (batch, heads, seq, head_dim), key and value with their own heads; returns
     ((batch, seq, heads, head_dim), None). sdpa: the one that answers what Attune does not serve."""
     window = _transformers_masks.window_of(attention_mask)
-    _refuse_what_sdpa_leaves_out(None if window is not None else attention_mask, options)
-    reason = _left_to_sdpa(query, key, value, None if window is not None else attention_mask, dropout, options)
+    mask, position_bias = attention_mask if window is None else None, options.get("position_bias")
+    _refuse_what_sdpa_leaves_out(mask, options)
+    reason = _left_to_sdpa(query, key, value, mask, position_bias, dropout, options)
     softcap, sinks = options.get("softcap"), options.get("s_aux")
     if reason is not None and (softcap is not None or sinks is not None):
         raise NotServed(f"{'softcap' if sinks is None else 'attention sinks (s_aux)'} with {reason}", _EAGER)
@@ -96,22 +101,33 @@ def attention_forward(
         if window is not None:
             attention_mask = _transformers_masks.with_elements(window, query, key)
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
+    options = {"scale": scaling, "softcap": softcap or 0.0, "sinks": sinks}
+    length, keys = query.shape[2], key.shape[2]
     if window is not None:
-        sides = (window - 1, None) if window < key.shape[2] else None
-        return _attend(query, key, value, causal=True, window=sides, scale=scaling, softcap=softcap or 0.0, sinks=sinks), None
+        return _attend(query, key, value, causal=True, window=(window - 1, None) if window < keys else None, bias=position_bias, **options), None
+    if mask is not None:
+        return _attend(query, key, value, **_terms_of(mask, position_bias, keys), **options), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    length = query.shape[2]
     causal = bool(is_causal) and length > 1  # a single query is the last one, which sees all keys
-    if causal and key.shape[2] > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
+    if causal and keys > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
         key, value = key[:, :, :length], value[:, :, :length]
-    return _attend(query, key, value, causal=causal, top_left=causal and key.shape[2] < length, scale=scaling, softcap=softcap or 0.0,
-                   sinks=sinks), None
+        position_bias = None if position_bias is None else position_bias[..., :length]
+    return _attend(query, key, value, causal=causal, top_left=causal and keys < length, bias=position_bias, **options), None
 
 
 def _attend(query, key, value, **options):
     out = attention(*(tensor.transpose(1, 2) for tensor in (query, key, value)), layout="bshd", **options)
     return out.contiguous()
+
+
+def _terms_of(mask, position_bias, keys):
+    """A mask of booleans or numbers as attention() takes it, beside a position bias or none. Before Transformers 5 it may be longer than the keys."""
+    if mask.shape[-1] > keys:
+        mask = mask[..., :keys]
+    if mask.dtype == torch.bool:
+        return {"attention_mask": mask, "bias": position_bias}
+    return {"bias": mask if position_bias is None else position_bias + mask}
 
 
 def _refuse_what_sdpa_leaves_out(attention_mask, options):
@@ -121,15 +137,12 @@ def _refuse_what_sdpa_leaves_out(attention_mask, options):
                         'Transformers makes a mask, or use attn_implementation="flash_attention_2"')
 
 
-def _left_to_sdpa(query, key, value, attention_mask, dropout, options):
+def _left_to_sdpa(query, key, value, mask, position_bias, dropout, options):
     """Why a call is not Attune's; None if it is."""
-    if attention_mask is not None:
-        return "a mask as a tensor (padding, packed sequences, ...)"
     if dropout > 0:
         return "dropout"
-    for name in ("cache", "position_bias"):  # a cache of pages, which sdpa reads and writes
-        if options.get(name) is not None:
-            return name
+    if options.get("cache") is not None:  # of pages, which sdpa reads and writes
+        return "cache"
     if options.get("output_attentions"):
         return "output_attentions"
     if query.device.type != _DEVICE:
@@ -145,5 +158,28 @@ def _left_to_sdpa(query, key, value, attention_mask, dropout, options):
         return "batches or heads that are broadcast"
     if not all(tensor.stride(3) == 1 for tensor in (query, key, value)):
         return "a last dimension that is not contiguous"
+    for name, tensor, may_be_longer in ("mask", mask, True), ("position_bias", position_bias, False):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            return f"a {name} that is a {type(tensor).__name__}"
+        if not _is_of_pairs(tensor, query, key, may_be_longer):
+            return f"a {name} of the shape {tuple(tensor.shape)} beside {query.shape[2]} queries and {key.shape[2]} keys"
+        if not _is_of_a_type(tensor, query):
+            return f"a {name} of {tensor.dtype} beside {query.dtype}"
     return None
+
+
+def _is_of_pairs(tensor, query, key, may_be_longer):
+    """Whether a tensor has a number for each query and key of each head and batch entry, or repeats along all of these but the keys."""
+    if not 1 <= tensor.dim() <= 4:
+        return False
+    *others, last = tensor.shape
+    return (last >= key.shape[2] if may_be_longer else last == key.shape[2]) \
+        and all(mine == 1 or mine == whole for mine, whole in zip(reversed(others), reversed(query.shape[:3])))
+
+
+def _is_of_a_type(tensor, query):
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
+    return tensor.dtype in (torch.bool, dtype, torch.float32)
 
