@@ -158,28 +158,25 @@ def _left_to_sdpa(query, key, value, mask, position_bias, dropout, options):
         return "batches or heads that are broadcast"
     if not all(tensor.stride(3) == 1 for tensor in (query, key, value)):
         return "a last dimension that is not contiguous"
-    for name, tensor, may_be_longer in ("mask", mask, True), ("position_bias", position_bias, False):
-        if tensor is None:
-            continue
-        if not isinstance(tensor, torch.Tensor):
-            return f"a {name} that is a {type(tensor).__name__}"
-        if not _is_of_pairs(tensor, query, key, may_be_longer):
-            return f"a {name} of the shape {tuple(tensor.shape)} beside {query.shape[2]} queries and {key.shape[2]} keys"
-        if not _is_of_a_type(tensor, query):
-            return f"a {name} of {tensor.dtype} beside {query.dtype}"
-    return None
+    if mask is None and position_bias is None:
+        return None
+    return _unlike_pairs("mask", mask, query, key) or _unlike_pairs("position_bias", position_bias, query, key)
 
 
-def _is_of_pairs(tensor, query, key, may_be_longer):
-    """Whether a tensor has a number for each query and key of each head and batch entry, or repeats along all of these but the keys."""
-    if not 1 <= tensor.dim() <= 4:
-        return False
-    *others, last = tensor.shape
-    return (last >= key.shape[2] if may_be_longer else last == key.shape[2]) \
-        and all(mine == 1 or mine == whole for mine, whole in zip(reversed(others), reversed(query.shape[:3])))
-
-
-def _is_of_a_type(tensor, query):
+def _unlike_pairs(name, tensor, query, key):
+    """Why a tensor is not one that has a number for each query and key of each head and batch entry, or repeats along all of these but the keys.
+    A mask may be one of booleans, and longer than the keys."""
+    if tensor is None:
+        return None
+    if not isinstance(tensor, torch.Tensor):
+        return f"a {name} that is a {type(tensor).__name__}"
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
-    return tensor.dtype in (torch.bool, dtype, torch.float32)
+    is_mask, dtypes = name == "mask", (dtype, torch.float32)
+    if tensor.dtype not in ((torch.bool, *dtypes) if is_mask else dtypes):
+        return f"a {name} of {tensor.dtype} beside {dtype}"
+    keys, shape = key.shape[2], tuple(tensor.shape)
+    if 1 <= len(shape) <= 4 and (shape[-1] == keys or is_mask and shape[-1] > keys) \
+            and all(mine == 1 or mine == whole for mine, whole in zip(reversed(shape[:-1]), reversed(query.shape[:3]))):
+        return None
+    return f"a {name} of the shape {shape} beside {query.shape[2]} queries and {keys} keys"
 
