@@ -159,6 +159,32 @@ class Eager(unittest.TestCase):
         self.assertEqual([(grad.shape, grad.stride()) for grad in grads], [(one.shape, one.stride()) for one in (q, k, v)])
         self.assertEqual(self.addresses("d_o.data", "d_q.data", "d_k.data", "d_v.data", "d_lse"), [one.data_ptr() for one in (out, *grads)] + [None])
 
+    def test_results_that_the_caller_gives(self):
+        """Such a call, too, is checked once for each kind, of which the results are a part, and is no kind of calls that give none."""
+        q, k, v = self.q, self.k, self.v
+        turned = torch.empty(2, 100, 4, 64, dtype=BF16).transpose(1, 2)
+        for out in torch.empty_like(q), turned:
+            for is_known in (False, True):
+                with unittest.mock.patch.object(_calls, "Checked", wraps=_calls.Checked) as checked:
+                    self.assertIs(attune.attention(q, k, v, out=out), out)
+                self.assertEqual(checked.call_count, int(not is_known))
+                self.assertEqual(self.addresses("o.data", "o.stride_head", "o.stride_row"), [out.data_ptr(), *out.stride()[1:3]])
+        _, lse = attune.attention(q, k, v, return_lse=True)
+        self.assertEqual(self.addresses("o.stride_head"), [6400])
+        for grads in [torch.empty_like(one) for one in (q, k, v)], [turned, torch.empty_like(k), torch.empty_like(v)]:
+            with unittest.mock.patch.object(_calls, "Checked", wraps=_calls.Checked) as checked:
+                for _ in range(2):
+                    attune.backward(out, q, k, v, out, lse, grads=grads)
+                    self.assertEqual(self.addresses("d_q.data", "d_k.data", "d_v.data", "d_q.stride_head"), [*(one.data_ptr() for one in grads), grads[0].stride(1)])
+            self.assertEqual(checked.call_count, 1)
+        for wrong in q[:, :3], q[..., :32]:
+            with self.assertRaisesRegex(ValueError, "out has shape"):
+                attune.attention(q, k, v, out=wrong)
+            with self.assertRaisesRegex(ValueError, r"grads\[0\] has shape"):
+                attune.backward(out, q, k, v, out, lse, grads=[wrong, k, v])
+        with self.assertRaisesRegex(ValueError, "grads has 2 elements"):
+            attune.backward(out, q, k, v, out, lse, grads=[q, k])
+
     def test_a_view_begins_where_it_begins(self):
         packed = torch.zeros(2, 3, 4, 100, 64, dtype=BF16)
         q, k, v = packed.unbind(1)

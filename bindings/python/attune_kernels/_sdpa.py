@@ -277,7 +277,8 @@ def _why_not_efficient(q, v, dropout_p):
 
 
 def _as_efficient_has_it(lse, attn_bias):
-    """LSE as PyTorch's memory-efficient kernels leave it, which may run the other pass: +inf behind the last row, and 0 where a mask hides all keys."""
+    """LSE as PyTorch's memory-efficient kernels leave it, which may run the other pass: +inf behind the last row, and 0 where a mask hides all
+    keys."""
     missing = -lse.shape[2] % _EFFICIENT_LSE
     if missing:
         lse = torch.nn.functional.pad(lse, (0, missing), value=math.inf)
@@ -304,7 +305,7 @@ def _options(is_causal, scale, top_left=False):
 def _forward(q, k, v, options, bias=None, out=None, return_lse=True):
     """(out, lse), or None for what Attune does not serve."""
     try:
-        return _calls.forward(q, k, v, options, out, return_lse, terms=_terms(bias))
+        return _calls.forward(q, k, v, options, out, return_lse, terms=None if bias is None else _terms(bias))
     except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
 
@@ -313,13 +314,14 @@ def _backward(grad_out, q, k, v, out, lse, options, bias=None, grads=None, bias_
     try:
         if grad_out.stride()[3] != 1:
             grad_out = grad_out.contiguous()
-        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options, grads, terms=_terms(bias), bias_gradient=bias_gradient)
+        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options, grads, terms=None if bias is None else _terms(bias),
+                               bias_gradient=bias_gradient)
     except (AttuneError, TypeError, ValueError) as error:
         return _none_if_not_served(error)
 
 
 def _terms(bias):
-    return None if bias is None else Terms(bias=without_repeats(bias))
+    return Terms(bias=without_repeats(bias))
 
 
 def _none_if_not_served(error):
