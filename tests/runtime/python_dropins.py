@@ -472,10 +472,21 @@ class Transformers(unittest.TestCase):
         self.assertEqual(self.ours.pop()[3]["causal"], False)
         self.assertEqual(self.theirs, [])
 
+    def test_masks_and_position_biases_are_terms(self):
+        mask, numbers, bias = Tensor((2, 1, 100, 100), "bool"), Tensor((2, 1, 1, 100)), Tensor((1, 8, 100, 100), "fp32")
+        for options, terms in [({"mask": mask}, {"attention_mask": mask, "bias": None}), ({"mask": numbers}, {"bias": numbers}),
+                               ({"mask": mask, "position_bias": bias}, {"attention_mask": mask, "bias": bias}),
+                               ({"mask": mask, "s_aux": bias, "softcap": 3.0}, {"attention_mask": mask, "bias": None, "sinks": bias, "softcap": 3.0})]:
+            self.call(scaling=0.5, **options)
+            self.assertEqual(self.ours.pop()[3], {"scale": 0.5, "softcap": 0.0, "sinks": None, "layout": "bshd"} | terms)
+        self.call(position_bias=bias)
+        self.assertEqual((self.ours[-1][3]["causal"], self.ours[-1][3]["bias"]), (True, bias))
+        self.assertEqual(self.theirs, [])
+
     def test_sdpa_answers_the_rest_and_says_so_once(self):
-        mask, other = Tensor((2, 1, 100, 100), "bool"), Tensor((2, 4, 100, 32))
-        for options, reason in [({"mask": mask}, "a mask as a tensor"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
-                                ({"position_bias": mask}, "position_bias"), ({"output_attentions": True}, "output_attentions"),
+        mask, other = Tensor((2, 1, 100, 99), "bool"), Tensor((2, 4, 100, 32))
+        for options, reason in [({"mask": mask}, "a mask of the shape"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
+                                ({"position_bias": mask}, "a position_bias of bool"), ({"output_attentions": True}, "output_attentions"),
                                 ({"query": Tensor((2, 8, 100, 64), device="cpu")}, "tensors on cpu"),
                                 ({"query": Tensor((2, 8, 100, 64), "fp32")}, "fp32"), ({"value": other}, "a head_dim of 64 for keys and 32"),
                                 ({"query": Tensor((2, 8, 100, 60)), "key": Tensor((2, 8, 100, 60))}, "a head_dim of 60"),
@@ -495,15 +506,14 @@ class Transformers(unittest.TestCase):
 
     def test_what_sdpa_would_leave_out_is_refused(self):
         lengths = Tensor((4,), "i32")
-        mask = Tensor((2, 1, 100, 100), "bool")
-        for options, words in [({"s_aux": lengths, "mask": mask}, "sinks .* with a mask as a tensor"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask as a tensor"),
+        mask = Tensor((2, 1, 100, 99), "bool")
+        for options, words in [({"s_aux": lengths, "mask": mask}, "sinks .* with a mask of the shape"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask of the shape"),
                                ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
             with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
                 self.call(**options)
         self.call(s_aux=Tensor((4,), "bf16"), softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
-        with self.assertLogs("attune", "WARNING"):
-            self.call(mask=Tensor((2, 1, 100, 100), "bool"), cu_seq_lens_q=lengths)
-        self.assertEqual((len(self.ours), len(self.theirs)), (1, 1))
+        self.call(mask=Tensor((2, 1, 100, 100), "bool"), cu_seq_lens_q=lengths)  # which the mask separates
+        self.assertEqual((len(self.ours), len(self.theirs)), (2, 0))
 
 
 def script(name):

@@ -102,18 +102,21 @@ def attention_forward(
             attention_mask = _transformers_masks.with_elements(window, query, key)
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
     options = {"scale": scaling, "softcap": softcap or 0.0, "sinks": sinks}
+    if position_bias is not None:
+        options["bias"] = position_bias
     length, keys = query.shape[2], key.shape[2]
     if window is not None:
-        return _attend(query, key, value, causal=True, window=(window - 1, None) if window < keys else None, bias=position_bias, **options), None
+        return _attend(query, key, value, causal=True, window=(window - 1, None) if window < keys else None, **options), None
     if mask is not None:
-        return _attend(query, key, value, **_terms_of(mask, position_bias, keys), **options), None
+        return _attend(query, key, value, **(options | _terms_of(mask, position_bias, keys))), None
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     causal = bool(is_causal) and length > 1  # a single query is the last one, which sees all keys
     if causal and keys > length:  # the first part of a cache that was allocated ahead: the diagonal begins at its first key
         key, value = key[:, :, :length], value[:, :, :length]
-        position_bias = None if position_bias is None else position_bias[..., :length]
-    return _attend(query, key, value, causal=causal, top_left=causal and keys < length, bias=position_bias, **options), None
+        if position_bias is not None:
+            options["bias"] = position_bias[..., :length]
+    return _attend(query, key, value, causal=causal, top_left=causal and keys < length, **options), None
 
 
 def _attend(query, key, value, **options):
