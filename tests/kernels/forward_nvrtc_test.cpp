@@ -76,8 +76,9 @@ TEST_CASE("NVRTC compiles sm90 kernels with tiles of tensors of pairs: no wgmma 
       {"d128 bias=1hqk attention-mask=b1qk", "sm90 q128 kv112 st2 pst1 rescale10 overlap=within"},
       {"d128 bias=1hqk bias-fp32", "sm90 q128 kv112 st2 pst1 rescale10 overlap=within"},
       {"d128 causal bias=1hqk alibi softcap20", "sm90 q128 kv128 st2 pst1 rescale10 overlap=within"},
-      {"d128 attention-mask=b1qk", "sm90 q192 kv80 st2 pst1 rescale10 qst2 ordered overlap=within "
-                                   "scheduler=dynamic-persistent"},
+      {"d128 attention-mask=b1qk",
+       "sm90 q192 kv80 st2 pst1 rescale10 qst2 ordered overlap=within "
+       "scheduler=dynamic-persistent"},
       {"d64 bias=1hqk", "sm90 q192 kv128 st2 pst1 rescale10 qst2 ordered overlap=within scheduler=static-persistent"}};
   for (const auto& [words, config] : kCompiled) {
     if (!draw.takes_next()) continue;
