@@ -66,10 +66,15 @@ class Pairs {
 };
 
 // Sets the factors of row that are below 0: in random order, each to the value that closes most pairs, or (greedy =
-// false) at random.
+// false) at random. A factor of one value takes no part in the drawing: a table stays the same when one is added.
 FactorChoice completed(FactorChoice row, const std::vector<int>& sizes, bool greedy, Pairs& pairs, Random& random) {
-  std::vector<std::size_t> order(row.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (sizes[i] > 1)
+      order.push_back(i);
+    else
+      row[i] = 0;
+  }
   for (std::size_t i = order.size() - 1; i > 0; --i)
     std::swap(order[i], order[static_cast<std::size_t>(random.below(static_cast<int>(i) + 1))]);
   for (const std::size_t i : order) {
