@@ -36,8 +36,8 @@ struct TensorMap {
   auto operator<=>(const TensorMap&) const = default;
 };
 
-/// 1 where the call's tensor is one that a tensor map can describe, int32, and otherwise 0, with a map of zeros:
-/// "bias_by_map". Of operands that need not be: others' plans have tensors that can.
+/// Of a tensor of pairs, int32: 1 where a tensor map can describe the call's; otherwise 0, and its map is zeros. Other
+/// operands' maps are only asked for where they can be made. "bias_by_map".
 struct ByTensorMap {
   Operand operand;
   auto operator<=>(const ByTensorMap&) const = default;
@@ -109,7 +109,7 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem);
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
 /// The tensors of pairs that a problem has, with their strides.
 void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);
-/// What copies of their tiles compute with beside those.
+/// Their tensor maps, and whether there are such: for kernels that hold tiles of them.
 void append_pair_maps(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' ScoreFunction, ALiBi and tensors of pairs compute with.
 void append_score(Arguments* fields, const AttentionProblem& problem);

@@ -50,11 +50,12 @@ bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides
   return aligned(strides.batch, shape.batch) && aligned(strides.head, shape.heads) && aligned(strides.row, shape.rows);
 }
 
-bool fits_tensor_map(const OperandShape& shape, const TensorStrides& strides) {
+bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides) {
   // That a map takes a stride of 0 is written nowhere.
   const auto repeats = [](std::int64_t stride, std::int64_t extent) { return extent > 1 && stride == 0; };
-  return has_aligned_strides(shape, strides) && !repeats(strides.batch, shape.batch) &&
-         !repeats(strides.head, shape.heads) && !repeats(strides.row, shape.rows);
+  return address % launch_rules::kRowAlignment == 0 && has_aligned_strides(shape, strides) &&
+         !repeats(strides.batch, shape.batch) && !repeats(strides.head, shape.heads) &&
+         !repeats(strides.row, shape.rows);
 }
 
 }  // namespace attune

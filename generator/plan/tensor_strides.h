@@ -26,7 +26,7 @@ std::int64_t stride_argument(const AttentionProblem& problem, const Stride& stri
 /// Whether rows start at multiples of 16 bytes where the first one does, and no stride is one that tensor maps refuse.
 /// Strides of dimensions of extent 1 are never used, whatever they say.
 bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides);
-/// ByTensorMap of a tensor of pairs, where its first element lies at a multiple of 16 bytes.
-bool fits_tensor_map(const OperandShape& shape, const TensorStrides& strides);
+/// ByTensorMap of a tensor of pairs that begins at an address.
+bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides);
 
 }  // namespace attune

@@ -1,7 +1,6 @@
 #include "runtime/call/argument_packer.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <string>
 #include <variant>
@@ -11,8 +10,6 @@
 
 namespace attune {
 namespace {
-
-constexpr std::uintptr_t kMapAlignment = 16;  // bytes, of a tensor that a map describes
 
 TensorStrides strides_of(const TensorView& view) { return {view.stride_batch, view.stride_head, view.stride_row}; }
 
@@ -52,8 +49,8 @@ class Packer {
   // Whatever is asked for of other operands' tensors was checked before.
   bool has_map(Operand operand) const {
     const TensorView& view = tensors_[operand];
-    return !is_of_pairs(operand) || (reinterpret_cast<std::uintptr_t>(view.data) % kMapAlignment == 0 &&
-                                     fits_tensor_map(operand_shape(problem_, operand), strides_of(view)));
+    return !is_of_pairs(operand) || fits_tensor_map(reinterpret_cast<DevicePointer>(view.data),
+                                                    operand_shape(problem_, operand), strides_of(view));
   }
   void pack_field(const ByTensorMap& map, std::byte* to) const { put<std::int32_t>(to, has_map(map.operand)); }
 

@@ -48,7 +48,7 @@ struct SourceOf {
   Json operator()(const TensorMap& map) const { return {{"tensor_map", identifier(map.operand)}}; }
   Json operator()(const ByTensorMap& map) const {
     const bool fits =
-        fits_tensor_map(operand_shape(plan.problem, map.operand), packed_strides(plan.problem, map.operand));
+        fits_tensor_map(0, operand_shape(plan.problem, map.operand), packed_strides(plan.problem, map.operand));
     return {{"value", fits ? 1 : 0}};
   }
   Json operator()(const Workspace& workspace) const {

@@ -33,6 +33,8 @@ def _hidden(torch, problem, rows):
 
 # What kernels lose by their tanh, of what it gives: with a softcap their scores, and P with them, are off by so much of the cap.
 TANH_ERROR = 2.0**-16
+# Of an LSE with ALiBi: kernels count a tile's rows from one diagonal, up to 256 keys from a row's own, for slopes up to 1 (runtime/oracle/output_bounds.h).
+ALIBI_LSE_ERROR = 2.0**-23 * 256
 
 
 def _capped(torch, problem, scores):
@@ -151,7 +153,8 @@ class Reference:
             if lse is not None:
                 actual = lse[batch, head, self.rows].double()
                 distance = (actual - expected_lse).nan_to_num(nan=float("inf")).abs().masked_fill(actual == expected_lse, 0)
-                worst_lse = max(worst_lse, (distance / (1e-5 + 1e-6 * expected_lse.abs() + TANH_ERROR * self.problem.softcap)).nan_to_num(nan=0).max().item())
+                bound = 1e-5 + 1e-6 * expected_lse.abs() + TANH_ERROR * self.problem.softcap + ALIBI_LSE_ERROR * self.problem.alibi
+                worst_lse = max(worst_lse, (distance / bound).nan_to_num(nan=0).max().item())
         return _judged(error_squares, reference_squares, worst, over_rule, RELATIVE_BOUND[self.problem.dtype],
                        worst_lse if lse is not None else None)
 

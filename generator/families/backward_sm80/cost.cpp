@@ -11,7 +11,7 @@
 #include "generator/families/backward_common/tile_sequence.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm80/shape.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/mask_geometry.h"

@@ -7,7 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"

@@ -7,7 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/tickets.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"

@@ -5,7 +5,7 @@
 #include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/family_word.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/wgmma.h"
 

@@ -7,7 +7,7 @@
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {

@@ -9,7 +9,7 @@
 #include "generator/families/forward_sm80/plan.h"
 #include "generator/families/forward_sm80/shape.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/queueing_model.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"

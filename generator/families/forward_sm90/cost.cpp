@@ -6,7 +6,7 @@
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/terms.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"

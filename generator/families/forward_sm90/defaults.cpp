@@ -13,7 +13,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"

@@ -7,7 +7,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {

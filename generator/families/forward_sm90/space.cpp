@@ -9,7 +9,7 @@
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
-#include "generator/families/shared/pair_tiles.h"
+#include "generator/families/shared/pair_stages.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 

@@ -2,10 +2,8 @@
 
 #include <array>
 #include <cstddef>
-#include <initializer_list>
 #include <vector>
 
-#include "generator/families/kernel_family.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/plan/shared_layout.h"
 #include "generator/problem/attention_problem.h"
@@ -42,25 +40,5 @@ class PairTiles {
   std::array<PairTile, 2> tiles_{};
   std::size_t count_ = 0;
 };
-
-/// The config with tiles of tensors of pairs or without, as the cost model takes it to be faster, and with one stage
-/// less of others where shared memory holds no more. One that has tiles keeps them, where the problem has such tensors.
-KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config);
-
-/// How many stages of tiles a space offers: of a problem with tensors of pairs none and these, else none.
-std::vector<int> pair_stage_choices(const AttentionProblem& problem, std::initializer_list<int> stages);
-
-/// KernelFamily::adapt's last step: with_pair_stages(), and what to say of it.
-void adapt_pair_stages(const Question& question, Adaptation* adaptation);
-
-/// Clocks of an SM for the elements that tensors of pairs have for so many pairs, and bytes that they take from L2.
-struct PairCost {
-  double clocks = 0, l2_bytes = 0;
-};
-PairCost cost_of_pairs(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
-                       double pairs);
-
-/// Stages of tiles of tensors that the problem has not.
-void check_pair_stages(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons);
 
 }  // namespace attune

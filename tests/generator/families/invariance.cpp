@@ -12,8 +12,10 @@
 #include "generator/problem/problem_fields.h"
 #include "tests/catch.h"
 #include "tests/generator/random_values.h"
+#include "tests/generator/reasons_of.h"
 
 using namespace attune;
+using attune::testing::reasons_of;
 
 namespace {
 
@@ -31,13 +33,6 @@ AttentionProblem without_mask(AttentionProblem problem) {
   problem.mask = MaskKind::none;
   problem.mask_offset = problem.first_offset = 0;
   return problem;
-}
-
-std::string refusal(const char* problem, const char* config, const char* device = "h200") {
-  std::string text;
-  for (const std::string& reason : infeasibility(parse_problem(problem), parse_config(config), find_device(device)))
-    text += reason + "\n";
-  return text;
 }
 
 }  // namespace
@@ -89,21 +84,23 @@ TEST_CASE("the space of an invariant problem holds nothing that would change bit
 
 TEST_CASE("a config that would change bits of an invariant problem is refused with the reason", "[nogpu]") {
   const char* const forward = "forward bf16 hq8 sq4096 d128 invariant";
-  CHECK(refusal(forward, "sm90 q128 kv128 st2 overlap=within scheduler=static-persistent") == "");
-  CHECK_THAT(refusal(forward, "sm90 q128 kv64 st2 overlap=within scheduler=static-persistent"),
+  CHECK(reasons_of(forward, "sm90 q128 kv128 st2 overlap=within scheduler=static-persistent") == "");
+  CHECK_THAT(reasons_of(forward, "sm90 q128 kv64 st2 overlap=within scheduler=static-persistent"),
              ContainsSubstring("kv64: it decides bits, and an invariant problem of this head dim has kv128"));
-  CHECK_THAT(refusal(forward, "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=static-persistent"),
+  CHECK_THAT(reasons_of(forward, "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=static-persistent"),
              ContainsSubstring("rescale10: it decides bits"));
-  CHECK_THAT(refusal(forward, "sm90 q128 kv128 st2 overlap=within scheduler=static-persistent parts=fill"),
+  CHECK_THAT(reasons_of(forward, "sm90 q128 kv128 st2 overlap=within scheduler=static-persistent parts=fill"),
              ContainsSubstring("take parts=fixed"));
-  CHECK_THAT(refusal(forward, "sm80 q64 kv64 w4 st2"), ContainsSubstring("are those of family sm90"));
-  CHECK_THAT(refusal(forward, "sm90 q128 kv128 st2 overlap=within"), ContainsSubstring("scheduler=static-persistent"));
-  CHECK_THAT(refusal("forward bf16 hq8 sq4096 d128", "sm90 q128 kv128 st2 overlap=within parts=fixed"),
+  CHECK_THAT(reasons_of(forward, "sm80 q64 kv64 w4 st2"), ContainsSubstring("are those of family sm90"));
+  CHECK_THAT(reasons_of(forward, "sm90 q128 kv128 st2 overlap=within"),
+             ContainsSubstring("scheduler=static-persistent"));
+  CHECK_THAT(reasons_of("forward bf16 hq8 sq4096 d128", "sm90 q128 kv128 st2 overlap=within parts=fixed"),
              ContainsSubstring("parts=fixed: only an invariant problem"));
-  CHECK_THAT(refusal("forward bf16 b64 hq64 sq4096 skv131072 d128 invariant", "sm90 q128 kv128 st2 parts=fixed"),
+  CHECK_THAT(reasons_of("forward bf16 b64 hq64 sq4096 skv131072 d128 invariant", "sm90 q128 kv128 st2 parts=fixed"),
              ContainsSubstring("parts=fixed: 16777216 rows"));
-  CHECK_THAT(refusal("backward bf16 hq8 sq4096 d128 invariant", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"),
-             ContainsSubstring("dq=atomic: it decides bits"));
+  CHECK_THAT(
+      reasons_of("backward bf16 hq8 sq4096 d128 invariant", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic"),
+      ContainsSubstring("dq=atomic: it decides bits"));
 }
 
 namespace {

@@ -218,6 +218,33 @@ TEST_CASE("tensor maps are made by the device, with strides that say something",
   CHECK_THROWS_AS(pack_arguments(launch, problem, tensors, {}, device, packed), Error);
 }
 
+TEST_CASE("a tensor of pairs that no map describes has none, and the kernel is told", "[nogpu]") {
+  KernelLaunch launch = launch_with({TensorMap{Operand::bias}, ByTensorMap{Operand::bias}});
+  launch.tensor_maps = {{Operand::bias, 64, 128, 128}};
+  AttentionProblem problem = make_problem(DataType::bf16, 3, 4, 130, 64);
+  problem.seq_kv = 577;
+  problem.bias = parse_problem("forward bias=1hqk").bias;
+  PackedArguments packed;
+  const MapKeeper device;
+  Tensors tensors;
+  const auto pack = [&](std::uintptr_t address, std::int64_t row) {
+    tensors[Operand::bias] = {reinterpret_cast<void*>(address), -1, 130 * row, row};
+    pack_arguments(launch, problem, tensors, {}, device, packed);
+    return read_field<std::int32_t>(packed, launch.arguments, ByTensorMap{Operand::bias});
+  };
+  CHECK(pack(0x1000, 584) == 1);
+  REQUIRE(device.requests.size() == 1);
+  CHECK(device.requests[0].dims == std::array<std::uint64_t, 5>{577, 4, 130, 1});
+  CHECK(device.requests[0].strides_bytes == std::array<std::uint64_t, 4>{130 * 1168, 1168, 16});
+  CHECK(packed.data[0] == std::byte{0x5a});
+  for (const auto& [address, row] : {std::pair(0x1002, 584), {0x1000, 577}}) {
+    CHECK(pack(static_cast<std::uintptr_t>(address), row) == 0);
+    CHECK(device.requests.size() == 1);
+    CHECK(packed.data[0] == std::byte{0});
+    CHECK(packed.data[kTensorMapBytes - 1] == std::byte{0});
+  }
+}
+
 TEST_CASE("an argument struct that does not fit is refused", "[nogpu]") {
   KernelLaunch launch = launch_with({Pointer{Operand::q}});
   launch.arguments.bytes = PackedArguments::kCapacity + 8;
