@@ -111,6 +111,9 @@ struct KernelConfig {
   /// Tiles of each tensor of pairs, of a tile's rows and a block's, held in shared memory; backward as many as of Q,
   /// with which they come. 0: each thread loads the elements that it needs from global memory.
   int pair_stages = 0;
+  /// Blocks of queries and keys of which the attention mask shows no pair are passed over: a kernel finds them before.
+  /// Otherwise all blocks are worked on that the mask's diagonals show.
+  bool visible_blocks = false;
   bool p_in_shared = false;  ///< P goes to the product with V through shared memory, not from registers
   int cluster = 1;           ///< CTAs that take neighbouring tiles of one head and load each K and V once, for all
   /// A tile walks through its keys from the first block up, otherwise from the last one down.

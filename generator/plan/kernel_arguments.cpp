@@ -73,6 +73,12 @@ ScalarFacts facts(Scalar scalar) {
       return {"bias_heads", "i32"};
     case Scalar::bias_rows:
       return {"bias_rows", "i32"};
+    case Scalar::attention_mask_batch:
+      return {"attention_mask_batch", "i32"};
+    case Scalar::attention_mask_heads:
+      return {"attention_mask_heads", "i32"};
+    case Scalar::attention_mask_rows:
+      return {"attention_mask_rows", "i32"};
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }

@@ -83,6 +83,9 @@ enum class Scalar {
   bias_batch,          ///< extents of a bias: 1 along which it repeats
   bias_heads,
   bias_rows,
+  attention_mask_batch,  ///< the same of an attention mask
+  attention_mask_heads,
+  attention_mask_rows,
 };
 
 using KernelArgument = std::variant<Pointer, Stride, TensorMap, ByTensorMap, Workspace, Given, Scalar>;

@@ -109,6 +109,12 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(bias_heads_of(of(), call()));
     case Scalar::bias_rows:
       return to_int32(bias_rows_of(of(), call()));
+    case Scalar::attention_mask_batch:
+      return to_int32(attention_mask_batch_of(of(), call()));
+    case Scalar::attention_mask_heads:
+      return to_int32(attention_mask_heads_of(of(), call()));
+    case Scalar::attention_mask_rows:
+      return to_int32(attention_mask_rows_of(of(), call()));
     case Scalar::seq_q:
       return to_int32(seq_q_of(of(), call()));
     case Scalar::seq_kv:

@@ -107,6 +107,7 @@ struct WorkspaceBuffer {
   TileRows rows_of = TileRows::queries;
   bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
   KeySplit split = {};     ///< all of this once for each part of the keys
+  int keys = kOnce;        ///< and once for each so many keys; kOnce: for all of them together
 
   /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;

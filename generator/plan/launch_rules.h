@@ -29,7 +29,7 @@ static_assert(static_cast<int>(Rows::queries) == static_cast<int>(TileRows::quer
 
 /// A call that looks at no mask.
 inline Call sizes_of(const AttentionProblem& problem) {
-  const PairDimensions bias = dimensions_of(problem.bias);
+  const PairDimensions bias = dimensions_of(problem.bias), mask = dimensions_of(problem.attention_mask);
   return {problem.batch,
           problem.heads_q,
           problem.heads_kv,
@@ -42,7 +42,10 @@ inline Call sizes_of(const AttentionProblem& problem) {
           problem.lengths == Lengths::used,
           bias.batch ? problem.batch : 1,
           bias.heads ? problem.heads_q : 1,
-          bias.queries ? problem.seq_q : 1};
+          bias.queries ? problem.seq_q : 1,
+          mask.batch ? problem.batch : 1,
+          mask.heads ? problem.heads_q : 1,
+          mask.queries ? problem.seq_q : 1};
 }
 
 inline Call call_of(const AttentionProblem& problem) {
@@ -78,7 +81,7 @@ inline Launch launch_of(const KernelLaunch& launch, const AttentionProblem& prob
 
 inline Buffer buffer_of(const WorkspaceBuffer& buffer) {
   return {static_cast<std::int64_t>(buffer.bytes), buffer.rows, buffer.rows_of == TileRows::keys,
-          split_of(buffer.split)};
+          split_of(buffer.split), buffer.keys};
 }
 
 }  // namespace attune::launch_rules

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 
 #include "generator/rounding.h"
@@ -105,10 +106,35 @@ std::vector<Element> random_bias(const AttentionProblem& problem, Element (*elem
 }
 float fp32_of(DataType, double value) { return static_cast<float>(value); }
 
-// True for three elements in four.
+// Of `rows` rows in documents that follow each other and end at these shares of them: the number of a row's.
+template <std::size_t kEnds>
+int document_of(std::int64_t row, std::int64_t rows, const double (&ends)[kEnds]) {
+  const double place = (static_cast<double>(row) + 0.5) / static_cast<double>(rows);
+  return static_cast<int>(std::count_if(std::begin(ends), std::end(ends), [&](double end) { return end < place; }));
+}
+
+// Queries attend to keys of their own document, of eight that follow each other, but for one pair in sixteen: blocks
+// between them show no pair, as those of masks of models do. Without a dimension of queries there is one, which ends
+// somewhere behind half of the keys, as before padding.
 std::vector<std::uint8_t> random_mask(const AttentionProblem& problem, std::uint64_t seed) {
-  std::vector<std::uint8_t> mask(static_cast<std::size_t>(operand_shape(problem, Operand::attention_mask).elements()));
-  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = (random_bits(seed, i) & 3) != 0;
+  const OperandShape shape = operand_shape(problem, Operand::attention_mask);
+  std::vector<std::uint8_t> mask(static_cast<std::size_t>(shape.elements()));
+  parallel_for(static_cast<std::size_t>(shape.batch * shape.heads), [&](std::size_t plane) {
+    double ends[7];
+    for (std::size_t i = 0; i < std::size(ends); ++i)
+      ends[i] = uniform(random_bits(seed + 1, plane * std::size(ends) + i));
+    if (shape.rows == 1) std::fill(std::begin(ends), std::end(ends), (1 + ends[0]) / 2);
+    std::vector<int> documents;
+    for (std::int64_t key = 0; key < shape.columns; ++key)
+      documents.push_back(document_of(key, shape.columns, ends));
+    for (std::int64_t row = 0; row < shape.rows; ++row) {
+      const int document = shape.rows == 1 ? 0 : document_of(row, shape.rows, ends);
+      const std::size_t begin =
+          (plane * static_cast<std::size_t>(shape.rows) + static_cast<std::size_t>(row)) * documents.size();
+      for (std::size_t key = 0; key < documents.size(); ++key)
+        mask[begin + key] = documents[key] == document && (random_bits(seed, begin + key) & 15) != 0;
+    }
+  });
   return mask;
 }
 

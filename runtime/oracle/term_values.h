@@ -44,8 +44,9 @@ void require_terms(const AttentionProblem& problem, const TermValues& terms);
 
 /// Random values of all of them. Sinks are as large as the LSE of random inputs is, so that they take a good part of
 /// each sum; slopes fall from head to head as models have them, to 2^-8; biases are normal, with -inf for one in eight,
-/// and masks true for three in four; used lengths lie evenly between none and all,
-/// but for the first batch entry of several, which has all.
+/// and masks true for fifteen in sixteen pairs of one document, of eight of any lengths that follow each other, or of
+/// the first keys, half of them or more, where the mask repeats along the queries; used lengths lie evenly between none
+/// and all, but for the first batch entry of several, which has all.
 TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed);
 
 /// TermValues in device memory.

@@ -20,6 +20,7 @@ struct Call {
   float softcap;  // 0: none
   bool diagonals_move;  // with the ends of sequences that have fewer rows
   std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1;  // of a bias; 1 along which it repeats
+  std::int64_t attention_mask_batch = 1, attention_mask_heads = 1, attention_mask_rows = 1;
 };
 
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
@@ -51,13 +52,14 @@ struct Launch {
   Split split;
 };
 
-// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys. Where `rows` is
-// kOnce: `bytes`, whatever the call.
+// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys, and for each
+// `keys` of them. Where `rows` is kOnce: `bytes`, whatever the call.
 constexpr std::int64_t kOnce = 0;
 struct Buffer {
   std::int64_t bytes, rows;
   bool of_keys;
   Split split;
+  std::int64_t keys = kOnce;  // kOnce: of all keys together
 };
 
 inline std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
@@ -171,7 +173,8 @@ inline std::int64_t grid_of(const Launch& launch, const Call& call) {
 inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
   if (buffer.rows == kOnce) return buffer.bytes;
   const std::int64_t heads = call.batch * (buffer.of_keys ? call.heads_kv : call.heads_q);
-  return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * parts_of(buffer.split, call);
+  const std::int64_t times = buffer.keys == kOnce ? 1 : ceil_div(call.seq_kv, buffer.keys);
+  return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * times * parts_of(buffer.split, call);
 }
 
 // Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
@@ -187,6 +190,9 @@ inline std::int64_t group_size_of(const Launch&, const Call& call) { return call
 inline std::int64_t bias_batch_of(const Launch&, const Call& call) { return call.bias_batch; }
 inline std::int64_t bias_heads_of(const Launch&, const Call& call) { return call.bias_heads; }
 inline std::int64_t bias_rows_of(const Launch&, const Call& call) { return call.bias_rows; }
+inline std::int64_t attention_mask_batch_of(const Launch&, const Call& call) { return call.attention_mask_batch; }
+inline std::int64_t attention_mask_heads_of(const Launch&, const Call& call) { return call.attention_mask_heads; }
+inline std::int64_t attention_mask_rows_of(const Launch&, const Call& call) { return call.attention_mask_rows; }
 inline std::int64_t seq_q_of(const Launch&, const Call& call) { return call.seq_q; }
 inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq_kv; }
 inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }

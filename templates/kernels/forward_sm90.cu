@@ -16,6 +16,10 @@
 //
 // A query attends to the keys for which its attention mask is true, of those that it sees.
 //% end
+//% if visible_blocks
+//
+// Blocks of keys are passed over where the attention mask shows a tile's rows none: another kernel has found them.
+//% end
 //% if sink
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
@@ -117,6 +121,9 @@ using OutputFragments = float[kHeadDimV / 2];
 //% end
 //% include attention/score_${score}
 //% include attention/kv_source_${kv_source}
+//% if visible_blocks
+//% include attention/visible_blocks
+//% end
 //% if pair_tiles
 //% include wgmma/pair_tiles
 //% end
@@ -134,6 +141,9 @@ struct QueryTile {
   i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
   KeyBlocks blocks;     // that any of its rows attends to
+//% if visible_blocks
+  VisibleBlocks visible;  // of these
+//% end
 //% if split
   KeyPart key_part;     // whose blocks these are
 //% end
@@ -161,6 +171,11 @@ struct QueryTile {
 //% end
 //% if split
     key_part.limit(args, blocks);
+//% end
+//% if visible_blocks
+    visible = VisibleBlocks(args, sequence, head, index.tile);
+    blocks.end = visible.before(blocks.end) + 1;
+    if (blocks.end < blocks.begin) blocks.end = blocks.begin;
 //% end
   }
 //% include attention/rows_of_tile

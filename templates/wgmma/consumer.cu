@@ -1,4 +1,4 @@
-//% if short_sequences
+//% if uniform_blocks
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
 //% end
@@ -16,6 +16,9 @@ struct RowsOfWarpgroup {
   i32 unused_first_blocks;  // and before them
 //% else
   static constexpr i32 unused_first_blocks = 0;
+//% end
+//% if visible_blocks
+  VisibleBlocks visible;
 //% end
 //% if loads_pairs
   i32 heads[kRowHeads];  // of this thread's rows
@@ -63,6 +66,9 @@ struct RowsOfWarpgroup {
 //% else
     unused_blocks = tile.blocks.end - blocks.end;
 //% end
+//% if visible_blocks
+    keep_visible(tile);
+//% end
 //% if pair_tiles
     head = tile.head;
 //% end
@@ -82,6 +88,20 @@ struct RowsOfWarpgroup {
 //% end
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
+//% if visible_blocks
+  // Every lane has the same numbers, as ptxas cannot know of a load.
+  __device__ __forceinline__ i32 before(i32 block) const { return uniform(visible.before(block)); }
+  // Of the tile's walk, which passes over blocks that are not visible.
+  __device__ __forceinline__ void keep_visible(const QueryTile& tile) {
+    visible = tile.visible;
+    blocks.end = before(blocks.end < tile.blocks.end ? blocks.end : tile.blocks.end) + 1;
+//% if masked_begin
+    if (blocks.end <= blocks.begin) blocks.begin = blocks.end = tile.blocks.begin;
+    unused_first_blocks = uniform(visible.count(tile.blocks.begin, blocks.begin));
+//% end
+    unused_blocks = uniform(visible.count(blocks.end, tile.blocks.end));
+  }
+//% end
 //% if pair_tiles
 //% if packed
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }

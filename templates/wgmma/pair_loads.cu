@@ -24,10 +24,14 @@ __device__ __forceinline__ void produce_pairs(const Arguments& args, const Barri
     q.advance();
 //% end
     const QueryTile tile(args, number);
+//% if visible_blocks
+    for (i32 block = tile.blocks.end - 1; block >= tile.blocks.begin; block = tile.visible.before(block)) {
+//% else
 //% if ascending_keys
     for (i32 block = tile.blocks.begin; block < tile.blocks.end; ++block) {
 //% else
     for (i32 block = tile.blocks.end - 1; block >= tile.blocks.begin; --block) {
+//% end
 //% end
       mbarrier_wait_parity(barriers.pairs_empty(pairs.stage), pairs.parity ^ 1);
       bar_warp_sync();

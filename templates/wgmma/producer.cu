@@ -29,6 +29,14 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
                               place_of_queries(args, tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
+//% if visible_blocks
+    while (block >= tile.blocks.begin) {
+      const i32 next = tile.visible.before(block);
+      if (next >= tile.blocks.begin) load_k(tile, next);
+      load_v(tile, block);
+      block = next;
+    }
+//% else
 //% if ascending_keys
     for (; block < tile.blocks.end - 1; ++block) {
       load_k(tile, block + 1);
@@ -41,6 +49,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
       load_v(tile, block);
     }
     if (block == tile.blocks.begin) load_v(tile, block);
+//% end
 //% end
   }
   mbarrier_wait_parity(barriers.q_empty(q.stage), q.parity ^ 1);

@@ -8,6 +8,7 @@
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -37,6 +38,7 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
 
 void describe(const Question& question, const KernelConfig& config, const TemplateSet& templates, KernelTarget target,
               KernelPlan* plan) {
+  add_visible_blocks(question.device, templates, target, BlockWalk::keys, plan);
   plan->launches.push_back(forward_sm90_launch(question.problem, config, question.device, templates, target));
   describe_forward_sm90_workspace(config, question.device, plan);
   add_combine(question.device, templates, target, forward_sm90_headroom(question.problem, config),

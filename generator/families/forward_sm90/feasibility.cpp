@@ -8,6 +8,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -65,6 +66,24 @@ void check_key_walk(const KernelConfig& config, std::vector<std::string>* reason
         "ascending-keys overlap=across: a tile's first block is joined to the last product of the tile before, which "
         "other warpgroups may still pass over; take overlap=within");
   }
+}
+
+// What walks through a tile's blocks otherwise than one after the other, from the last one down.
+void check_walk_of_visible(const AttentionProblem& problem, const KernelConfig& config,
+                           std::vector<std::string>* reasons) {
+  if (!config.visible_blocks) return;
+  const auto refuse = [&](bool present, std::string_view what) {
+    if (present) reasons->push_back(fmt::format("visible-blocks: does not go with {}", what));
+  };
+  refuse(config.overlap == Overlap::across, "overlap=across; take overlap=within");
+  refuse(config.ascending_keys, "ascending-keys");
+  refuse(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of several tiles");
+  refuse(config.key_parts != 1, "parts of the keys");
+  refuse(config.pack_gqa, "pack-gqa: a tile would have rows of several heads, which may have masks of their own");
+  refuse(config.promotion_blocks != 0, "promote");
+  refuse(problem.invariant, "an invariant problem, whose parts hold a fixed number of blocks");
+  refuse(problem.alibi && problem.mask != MaskKind::causal,
+         "ALiBi without a causal mask, which walks through blocks on both sides of the diagonals in turn");
 }
 
 void check_promotion(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
@@ -130,6 +149,8 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_key_parts(problem, config, device, reasons);
   check_pair_stages(problem, config, reasons);
   check_key_walk(config, reasons);
+  check_visible_blocks(problem, config, reasons);
+  check_walk_of_visible(problem, config, reasons);
   check_promotion(problem, config, reasons);
   check_producer_registers(problem, config, device, reasons);
   check_shared_memory(static_cast<std::size_t>(config.q_stages) * shape.q_tile_bytes, shape.p_bytes,

@@ -7,6 +7,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
 #include "generator/problem/dispatch_class.h"
@@ -45,6 +46,7 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
+  append_visible_blocks(&fields, config);
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -116,10 +118,12 @@ void describe_forward_sm90_workspace(const KernelConfig& config, const DeviceSpe
 
 std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {
   KernelPlan plan;
+  plan.problem = problem;
   plan.workspace_bytes = kCounterBytes;
   if (has_long_rows(problem) || problem.invariant)
     plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
   add_most_partial_results(problem, device, &plan);
+  add_most_visible_blocks(&plan);
   return plan.workspace_bytes_of(problem);
 }
 
@@ -168,6 +172,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, &bindings);
   bind_pair_tiles(problem, shape.pair_tiles, config, &bindings);
+  bind_visible_blocks(config, BlockWalk::keys, &bindings);
+  bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
@@ -177,6 +183,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   if (config.overlap != Overlap::across) {
     bindings.set("key_walk", adds_parts_of_keys(problem, config) ? "down_in_parts"
                              : config.ascending_keys             ? "up"
+                             : config.visible_blocks             ? "visible"
                                                                  : "down");
   }
   bindings.set("query_operand", config.q_in_registers ? "query_registers" : "query_shared");

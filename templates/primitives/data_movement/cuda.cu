@@ -187,6 +187,13 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
+// The number of the highest bit that is set in x, which is not 0.
+__device__ __forceinline__ u32 bfind_b32(u32 x) {
+  u32 r;
+  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
+  return r;
+}
+
 // The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;

@@ -118,6 +118,13 @@ inline u32 shfl_sync_bfly_b32(u32 x) {
   return emulator.shuffle_xor("shfl_sync_bfly_b32", x, kMask);
 }
 
+// The number of the highest bit that is set in x, which is not 0.
+inline u32 bfind_b32(u32 x) {
+  u32 r = 0;
+  while ((x >>= 1) != 0) ++r;
+  return r;
+}
+
 // The bits that are set in any lane's x.
 inline u32 redux_sync_or_b32(u32 x) {
   for (u32 mask = 1; mask < kWarpSize; mask *= 2) x |= emulator.shuffle_xor("redux_sync_or_b32", x, mask);

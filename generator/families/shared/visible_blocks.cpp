@@ -1,0 +1,99 @@
+#include "generator/families/shared/visible_blocks.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "generator/problem/operand_shape.h"
+#include "generator/text/launch_rendering.h"
+
+namespace attune {
+namespace {
+
+constexpr int kBlocksOfWord = 32, kLanes = 32;
+constexpr int kThreadsOfWord = kBlocksOfWord * kLanes;  // a warp for each block
+constexpr int kCtasPerSm = 2;                           // of so many threads
+constexpr int kSmallestBlock = 32;
+
+WorkspaceBuffer buffer_of_blocks(BlockWalk walk, int block_q, int block_kv) {
+  const bool keys = walk == BlockWalk::keys;
+  return {.buffer = kVisibleBlocks,
+          .bytes = sizeof(std::uint32_t),
+          .rows = keys ? block_q : kBlocksOfWord * block_q,
+          .keys = keys ? kBlocksOfWord * block_kv : block_kv};
+}
+
+ArgumentLayout arguments_of_search() {
+  Arguments fields = {Workspace{kVisibleBlocks}};
+  append_pointers(&fields, {Operand::attention_mask});
+  append_strides(&fields, {Operand::attention_mask});
+  append(&fields, {Scalar::seq_q, Scalar::seq_kv, Scalar::attention_mask_batch, Scalar::attention_mask_heads,
+                   Scalar::attention_mask_rows});
+  return ArgumentLayout::of(std::move(fields));
+}
+
+}  // namespace
+
+void check_visible_blocks(const AttentionProblem& problem, const KernelConfig& config,
+                          std::vector<std::string>* reasons) {
+  if (config.visible_blocks && problem.attention_mask == PairTensor::none)
+    reasons->push_back("visible-blocks: the problem has no attention mask; leave the word out");
+}
+
+void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, BlockWalk walk,
+                        KernelPlan* plan) {
+  const KernelConfig& config = plan->config;
+  if (!config.visible_blocks) return;
+  KernelLaunch launch;
+  launch.entry = "attune_visible_blocks";
+  launch.threads = kThreadsOfWord;
+  launch.shared_bytes = kBlocksOfWord * sizeof(std::uint32_t);
+  launch.rows_per_tile = config.block_q;
+  launch.max_ctas = kCtasPerSm * device.sm_count;
+  launch.arguments = arguments_of_search();
+  const bool keys = walk == BlockWalk::keys;
+  TemplateBindings bindings;
+  bindings.set("block_q", config.block_q);
+  bindings.set("block_kv", config.block_kv);
+  bindings.set("threads", launch.threads);
+  bindings.set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));
+  bindings.set("outer", keys ? "tile of queries" : "tile of keys");
+  bindings.set("inner", keys ? "block of keys" : "block of queries");
+  bindings.set("outer_rows", keys ? "args.seq_q, kBlockQ" : "args.seq_kv, kBlockKv");
+  bindings.set("inner_rows", keys ? "args.seq_kv, kBlockKv" : "args.seq_q, kBlockQ");
+  bindings.set("query_block", keys ? "of_head" : "inner");
+  bindings.set("key_block", keys ? "inner" : "of_head");
+  render_launch("visible_blocks", plan->kernel_class, device, templates, target, std::move(bindings), &launch);
+  plan->launches.push_back(std::move(launch));
+  plan->buffers.push_back(buffer_of_blocks(walk, config.block_q, config.block_kv));
+}
+
+void add_most_visible_blocks(KernelPlan* plan) {
+  if (plan->problem.attention_mask != PairTensor::none)
+    plan->buffers.push_back(buffer_of_blocks(BlockWalk::keys, kSmallestBlock, kSmallestBlock));
+}
+
+void append_visible_blocks(Arguments* fields, const KernelConfig& config) {
+  if (!config.visible_blocks) return;
+  append(fields, {Workspace{kVisibleBlocks}, Scalar::attention_mask_batch, Scalar::attention_mask_heads});
+}
+
+void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBindings* bindings) {
+  const bool keys = walk == BlockWalk::keys;
+  bindings->conditions["visible_blocks"] = config.visible_blocks;
+  bindings->conditions["walks_down"] = keys;
+  bindings->set("tiles", keys ? "tiles of queries" : "tiles of keys");
+  bindings->set("tiles_of_head", keys ? "args.query_tiles" : "args.key_tiles");
+  bindings->set("walked_rows", keys ? "args.seq_kv" : "args.seq_q");
+  bindings->set("walked_block", keys ? "kBlockKv" : "kBlockQ");
+}
+
+double visible_blocks_microseconds(const AttentionProblem& problem, const KernelConfig& config,
+                                   const DeviceSpec& device) {
+  if (!config.visible_blocks) return 0;
+  constexpr double kLaunchMicroseconds = 3, kMemoryRate = 0.7;  // not measured yet
+  return kLaunchMicroseconds + static_cast<double>(operand_shape(problem, Operand::attention_mask).bytes()) /
+                                   (kMemoryRate * device.memory_gbps * 1e3);
+}
+
+}  // namespace attune

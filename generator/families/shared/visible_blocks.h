@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "generator/device/device_spec.h"
+#include "generator/plan/kernel_plan.h"
+#include "generator/text/template_set.h"
+
+namespace attune {
+
+// What families share of KernelConfig::visible_blocks: the kernel that finds the blocks, and what those that walk
+// through them know of it.
+
+/// A bit for each block: whether the attention mask shows any pair of it.
+inline constexpr Buffer kVisibleBlocks{"visible_blocks", "i32*"};
+
+/// What a tile's walk goes through: blocks of keys, of a tile of queries, or blocks of queries, of a tile of keys.
+enum class BlockWalk { keys, queries };
+
+/// A part of infeasibility(): without an attention mask there is nothing to find.
+void check_visible_blocks(const AttentionProblem& problem, const KernelConfig& config,
+                          std::vector<std::string>* reasons);
+
+/// Adds the launch of kernels/visible_blocks and its buffer, where the config asks for them: before the launch that
+/// walks.
+void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, BlockWalk walk,
+                        KernelPlan* plan);
+/// The buffer of the problem's smallest blocks.
+void add_most_visible_blocks(KernelPlan* plan);
+
+/// Of a kernel that walks.
+void append_visible_blocks(Arguments* fields, const KernelConfig& config);
+void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBindings* bindings);
+
+/// What finding the blocks takes.
+double visible_blocks_microseconds(const AttentionProblem& problem, const KernelConfig& config,
+                                   const DeviceSpec& device);
+
+}  // namespace attune
