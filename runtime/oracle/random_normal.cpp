@@ -125,8 +125,7 @@ std::vector<std::uint8_t> random_mask(const AttentionProblem& problem, std::uint
       ends[i] = uniform(random_bits(seed + 1, plane * std::size(ends) + i));
     if (shape.rows == 1) std::fill(std::begin(ends), std::end(ends), (1 + ends[0]) / 2);
     std::vector<int> documents;
-    for (std::int64_t key = 0; key < shape.columns; ++key)
-      documents.push_back(document_of(key, shape.columns, ends));
+    for (std::int64_t key = 0; key < shape.columns; ++key) documents.push_back(document_of(key, shape.columns, ends));
     for (std::int64_t row = 0; row < shape.rows; ++row) {
       const int document = shape.rows == 1 ? 0 : document_of(row, shape.rows, ends);
       const std::size_t begin =

@@ -18,6 +18,10 @@
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //
 //% end
+//% if visible_blocks
+// Blocks of queries are passed over where the attention mask shows them none of a tile's keys: another kernel has found them.
+//
+//% end
 // Warpgroup 0 ${first_warpgroup_work}, one Q and LSE, one dO and delta. ${softmax_warpgroups}
 // All blocks of a tile are walked in step: dS of a block goes to ${ds_readers} through shared memory.
 //% if dq_by_softmax
@@ -117,6 +121,9 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% include schedule/tile_id_${tile_id}
 //% include schedule/key_tile_order_${key_tile_order}
 //% include schedule/${key_tile}
+//% if visible_blocks
+//% include attention/visible_blocks
+//% end
 
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on${and_panels}; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
@@ -168,13 +175,16 @@ struct Barriers {
 
 //% include schedule/key_tiles_of_cta_${tile_scheduler}
 
-//% if short_sequences
+//% if uniform_blocks
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
 //% end
 // The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys${walked_by}.
 struct QueryWalk {
   QueryBlocks<true> blocks;
+//% if visible_blocks
+  VisibleBlocks visible;  // of these
+//% end
 
 //% if query_parts
   __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, ${walked_keys}) {
@@ -188,7 +198,15 @@ struct QueryWalk {
     blocks.begin = uniform(blocks.begin);
     blocks.end = uniform(blocks.end);
 //% end
+//% if visible_blocks
+    visible = VisibleBlocks(args, tile.sequence, TileHeads::of_queries(args, tile.head, 0), tile.tile);
+    blocks.begin = uniform(visible.from(blocks.begin, blocks.end));
   }
+  // The one after a block, or where they end: for a whole warp, whose lanes then know that they have the same number.
+  __device__ __forceinline__ i32 after(i32 block) const { return uniform(visible.from(block + 1, blocks.end)); }
+//% else
+  }
+//% end
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 

@@ -1,3 +1,19 @@
+//% if visible_blocks
+// Passes over the blocks from this one on that begin before `end`; the one behind them.
+__device__ __forceinline__ i32 skip_blocks(KeyGradients& keys, const QueryWalk& walk, i32 block, i32 end) {
+#pragma unroll 1
+  while (block < end && block < walk.blocks.end) {
+    const i32 next = walk.after(block);
+//% if dq_by_softmax
+    keys.dq.distance = next - block;
+//% end
+    skip_block(${skipping});
+    block = next;
+  }
+  return block;
+}
+
+//% end
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
 __device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup${and_tiles}) {
   const KeyTile tile(args, index);
@@ -27,20 +43,48 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
       keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
 //% end
       i32 block = walk.blocks.begin;
+//% if visible_blocks
+      block = skip_blocks(keys, walk, block, live.begin);
+//% else
 #pragma unroll 1
       for (; block < live.begin; ++block) skip_block(${skipping});
+//% end
       if (block < live.end) {
         query_step<true>(keys, block, live.masked(block));
+//% if visible_blocks
+#pragma unroll 1
+        for (i32 next = walk.after(block); next < live.end; next = walk.after(block)) {
+//% if dq_by_softmax
+          keys.dq.distance = next - block;
+//% end
+          block = next;
+          query_step<false>(keys, block, live.masked(block));
+        }
+//% else
 #pragma unroll 1
         for (++block; block < live.end; ++block) query_step<false>(keys, block, live.masked(block));
+//% end
 //% if persistent
         if (head == TileHeads::walked(args) - 1) keys.warpgroup.leave_operands();
+//% end
+//% if visible_blocks
+//% if masked_begin
+        const i32 next = walk.after(block);
+//% if dq_by_softmax
+        keys.dq.distance = next - block;
+//% end
+        block = next;
+//% end
 //% end
         end_walk(keys);
       }
 //% if masked_begin
+//% if visible_blocks
+      skip_blocks(keys, walk, block, walk.blocks.end);
+//% else
 #pragma unroll 1
       for (; block < walk.blocks.end; ++block) skip_block(${skipping});
+//% end
 //% end
     }
 //% if !persistent

@@ -20,6 +20,9 @@ struct DqShare {
   i32 row_tile, first_query;  // of the head dim; of the block
   i32 sixteen_dims;           // of the warp; they may lie beyond the head dim
   float* sums;                // of the next block, from the warp's first fragment on
+//% if visible_blocks
+  i32 distance;               // to the block after that
+//% end
 
   __device__ __forceinline__ DqShare(const SoftmaxWarpgroup& warpgroup)
       : barriers(warpgroup.barriers), shared(warpgroup.shared), row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
@@ -49,7 +52,11 @@ struct DqShare {
     bar_warp_sync();
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
     if (kHeadDimQk % kDqRows == 0 || sixteen_dims < kHeadDimQk / 16) add_fragments();
+//% if visible_blocks
+    sums += kHeadDimQk * kBlockQ * distance;
+//% else
     sums += kHeadDimQk * kBlockQ;
+//% end
   }
 
 //% include wgmma/dq_adds_${dq_adds}

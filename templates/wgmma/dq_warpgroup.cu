@@ -109,7 +109,12 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
     float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
+//% if visible_blocks
+    for (i32 block = walk.blocks.begin, next; block < walk.blocks.end; block = next) {
+      next = walk.after(block);
+//% else
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
+//% end
 //% if persistent
       const PipelineSlot<kDsStages> ds = slot_of<kDsStages>(worked);
 //% end
@@ -180,7 +185,11 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         // Four warps have 16 queries each.
         add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
       }
+//% if visible_blocks
+      sums += kBlockQ / 16 * kChunks * kSumsOfFragment * (next - block);
+//% else
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
+//% end
       tickets.pass(walk, block);
 //% if persistent
       ++worked;

@@ -274,20 +274,35 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
     gradients.begin_head(live, head);
 //% end
     i32 block = walk.blocks.begin;
+//% if visible_blocks
+#pragma unroll 1
+    for (; block < live.begin && block < walk.blocks.end; block = walk.after(block)) pass_over(gradients, publishes);
+//% else
 #pragma unroll 1
     for (; block < live.begin; ++block) pass_over(gradients, publishes);
+//% end
     if (block < live.end) {
       query_step<true>(gradients, block, live.masked(block));
+//% if visible_blocks
+#pragma unroll 1
+      for (block = walk.after(block); block < live.end; block = walk.after(block)) query_step<false>(gradients, block, live.masked(block));
+//% else
 #pragma unroll 1
       for (++block; block < live.end; ++block) query_step<false>(gradients, block, live.masked(block));
+//% end
 //% if persistent
       if (head == TileHeads::walked(args) - 1) gradients.leave_operand();
 //% end
       end_walk(gradients);
     }
 //% if masked_begin
+//% if visible_blocks
+#pragma unroll 1
+    for (; block < walk.blocks.end; block = walk.after(block)) pass_over(gradients, publishes);
+//% else
 #pragma unroll 1
     for (; block < walk.blocks.end; ++block) pass_over(gradients, publishes);
+//% end
 //% end
   }
 //% if persistent

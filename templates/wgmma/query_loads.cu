@@ -75,7 +75,12 @@ struct QueryLoads {
       stage = 0;
       parity ^= 1;
     }
+//% if visible_blocks
+    block = walk.visible.from(block + 1, walk.blocks.end);
+    if (block == walk.blocks.end) {
+//% else
     if (++block == walk.blocks.end) {
+//% end
       block = walk.blocks.begin;
       ++head;
     }

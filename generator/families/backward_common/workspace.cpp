@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/query_parts.h"
+#include "generator/families/shared/visible_blocks.h"
 
 namespace attune {
 namespace {
@@ -67,6 +68,8 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const
       plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
     plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kLeastBlock, true, TileRows::keys});
   }
+  plan.problem = problem;
+  add_most_visible_blocks(BlockWalk::queries, &plan);
   return plan.workspace_bytes_of(padded);
 }
 

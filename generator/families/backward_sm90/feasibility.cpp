@@ -8,6 +8,7 @@
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -51,6 +52,21 @@ void check_dq_by_softmax(const AttentionProblem& problem, const KernelConfig& co
   refuse(config.polled_loads, "polled-loads", "the warpgroup that loads does nothing else");
   refuse(config.dq_columns != kWarpgroupRows, "dqcols", "products have 64 of the head dim");
   refuse(config.dq_registers != 0, "dqreg", "the warpgroup that loads keeps the fewest registers");
+}
+
+// What counts the blocks of a tile, or walks through those of several heads.
+void check_walk_of_visible_queries(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
+  if (!config.visible_blocks) return;
+  const auto refuse = [&](bool present, std::string_view what) {
+    if (present) reasons->push_back(fmt::format("visible-blocks: does not go with {}", what));
+  };
+  refuse(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of both tiles");
+  refuse(config.dq == DqAccumulation::ordered, "dq=ordered: each tile waits for the adds of the one before it");
+  refuse(config.tile_scheduler != TileScheduler::single,
+         "tiles that CTAs take one after the other; take "
+         "scheduler=single");
+  refuse(dimensions_of(problem.attention_mask).heads && !config.kv_grad_per_query_head,
+         "a mask of each query head, where a tile walks through the heads that share its keys");
 }
 
 void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
@@ -145,6 +161,8 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
                     config.ticket_blocks, config.query_parts));
   }
   check_pair_stages(problem, config, reasons);
+  check_visible_blocks(problem, config, reasons);
+  check_walk_of_visible_queries(problem, config, reasons);
   if (config.pair_stages != 0 && config.pair_stages != config.stages) {
     reasons->push_back(fmt::format("pst{} st{}: tiles of tensors of pairs come with those of Q; take pst{}",
                                    config.pair_stages, config.stages, config.stages));

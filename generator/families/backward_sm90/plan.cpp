@@ -11,6 +11,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
 #include "generator/problem/mask_geometry.h"
@@ -46,6 +47,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
+  append_visible_blocks(&fields, config);
   return fields;
 }
 
@@ -245,6 +247,8 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bind_dq_warpgroups(config, &bindings);
   bind_early_statistics(config, &bindings);
   bind_pair_tiles(problem, config, shape.pair_tiles, &bindings);
+  bind_visible_blocks(config, BlockWalk::queries, &bindings);
+  bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);
 
@@ -283,6 +287,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
 void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                             const TemplateSet& templates, KernelTarget target, KernelPlan* plan) {
   constexpr StatisticsOrder kOrder = StatisticsOrder::columns;
+  add_visible_blocks(device, templates, target, BlockWalk::queries, plan);
   const auto render = [&](const std::string& name, KernelLaunch launch, TemplateBindings bindings) {
     render_launch(name, plan->kernel_class, device, templates, target, std::move(bindings), &launch);
     plan->launches.push_back(std::move(launch));

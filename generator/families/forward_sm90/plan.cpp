@@ -123,7 +123,7 @@ std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, c
   if (has_long_rows(problem) || problem.invariant)
     plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
   add_most_partial_results(problem, device, &plan);
-  add_most_visible_blocks(&plan);
+  add_most_visible_blocks(BlockWalk::keys, &plan);
   return plan.workspace_bytes_of(problem);
 }
 

@@ -68,9 +68,9 @@ void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, 
   plan->buffers.push_back(buffer_of_blocks(walk, config.block_q, config.block_kv));
 }
 
-void add_most_visible_blocks(KernelPlan* plan) {
+void add_most_visible_blocks(BlockWalk walk, KernelPlan* plan) {
   if (plan->problem.attention_mask != PairTensor::none)
-    plan->buffers.push_back(buffer_of_blocks(BlockWalk::keys, kSmallestBlock, kSmallestBlock));
+    plan->buffers.push_back(buffer_of_blocks(walk, kSmallestBlock, kSmallestBlock));
 }
 
 void append_visible_blocks(Arguments* fields, const KernelConfig& config) {

@@ -26,8 +26,8 @@ void check_visible_blocks(const AttentionProblem& problem, const KernelConfig& c
 /// walks.
 void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, BlockWalk walk,
                         KernelPlan* plan);
-/// The buffer of the problem's smallest blocks.
-void add_most_visible_blocks(KernelPlan* plan);
+/// The largest buffer that a config of plan->problem may have.
+void add_most_visible_blocks(BlockWalk walk, KernelPlan* plan);
 
 /// Of a kernel that walks.
 void append_visible_blocks(Arguments* fields, const KernelConfig& config);
