@@ -9,6 +9,7 @@
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/terms.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -247,7 +248,7 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const MaskGeometry mask(problem);
   const StepCount steps = mask.query_steps(resident, config.block_q);
   const Step step = step_of(problem, config, shape, device, steps.mean > 0 ? steps.masked / steps.mean : 0);
-  const double tile_steps = steps.mean / config.query_parts;
+  const double tile_steps = expected_share_of_blocks(config) * steps.mean / config.query_parts;
   const double ctas = static_cast<double>(sequence.tiles * sequence.heads * config.cluster);
   const double together = std::max(1.0, std::min<double>(config.ctas_per_sm, ctas / device.sm_count));
   // Two CTAs of an SM share its units: what one leaves idle the other may take.
@@ -287,7 +288,8 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   const double around_microseconds = around_bytes / (kMemoryRateAround * bytes_per_microsecond);
   cost.memory_microseconds = step.adds * per_sm + around_microseconds;
   cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / (kMemoryRate * bytes_per_microsecond)) +
-                      around_microseconds + launches * kLaunchMicroseconds;
+                      around_microseconds + launches * kLaunchMicroseconds +
+                      visible_blocks_microseconds(problem, config, device);
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
   cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);

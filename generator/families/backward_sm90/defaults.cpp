@@ -8,6 +8,7 @@
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/shared/pair_stages.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
@@ -99,7 +100,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
       }
     }
   }
-  if (best) best = with_pair_stages(problem, device, *best);
+  if (best) best = with_pair_stages(problem, device, with_visible_blocks(problem, device, *best));
   return best;
 }
 

@@ -7,6 +7,7 @@
 #include "generator/families/family_word.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 
 namespace attune {
@@ -24,6 +25,7 @@ std::optional<KernelConfig> default_of(const Question& question) {
 
 Adaptation adapt(const Question& question, const KernelConfig& config) {
   Adaptation adaptation = adapt_backward(question, config);
+  adapt_visible_blocks(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
   return adaptation;
 }

@@ -10,6 +10,7 @@
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/visible_blocks.h"
 
 namespace attune {
 namespace {
@@ -256,14 +257,18 @@ bool is_of_reduced_space(const AttentionProblem& problem, const KernelConfig& co
 }  // namespace
 
 void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
+  const std::vector<bool> visible_blocks = visible_block_choices(question.problem);
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
     if (extent != SpaceExtent::whole && !is_of_reduced_space(question.problem, config)) continue;
-    configs->push_back(config);
-    if (!question.problem.has_pair_tensors()) continue;
-    KernelConfig tiles = config;
-    tiles.pair_stages = tiles.stages;
-    if (!fits(question.problem, tiles, question.device)) fit_stages(question.problem, question.device, &tiles);
-    configs->push_back(tiles);
+    for (const bool visible : visible_blocks) {
+      KernelConfig tiles = config;
+      tiles.visible_blocks = visible;
+      configs->push_back(tiles);
+      if (!question.problem.has_pair_tensors()) continue;
+      tiles.pair_stages = tiles.stages;
+      if (!fits(question.problem, tiles, question.device)) fit_stages(question.problem, question.device, &tiles);
+      configs->push_back(tiles);
+    }
   }
 }
 

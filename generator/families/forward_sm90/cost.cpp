@@ -201,7 +201,9 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
                         : persistent ? (config.q_stages > 1 ? kNextTileClocksAhead : kNextTileClocks)
                                      : kTileClocks / config.ctas_per_sm;
   const double ends = begins + q * d / kStoredPerClock / shape.consumers;
-  const double mean = steps.mean / parts * step + ends, longest = std::ceil(steps.longest / parts) * step + ends;
+  const double walked = expected_share_of_blocks(config);
+  const double mean = walked * steps.mean / parts * step + ends,
+               longest = walked * std::ceil(steps.longest / parts) * step + ends;
   double clocks = kTileClocks;
   if (!lengthens_tiles(problem.mask)) {
     clocks += std::ceil(cost.waves) * config.ctas_per_sm * mean;

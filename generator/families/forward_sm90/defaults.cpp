@@ -14,6 +14,7 @@
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
@@ -164,7 +165,8 @@ std::optional<KernelConfig> forward_sm90_default(const AttentionProblem& problem
       if (pack_gqa_may_win(problem, block_q)) consider_tiles(row, block_q, true);
     }
   }
-  if (best) best = with_pair_stages(problem, device, as_parts_want(problem, device, *best));
+  if (best) best = as_parts_want(problem, device, *best);
+  if (best) best = with_pair_stages(problem, device, with_visible_blocks(problem, device, *best));
   return best;
 }
 

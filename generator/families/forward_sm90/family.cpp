@@ -28,6 +28,7 @@ std::optional<KernelConfig> default_of(const Question& question) {
 
 Adaptation adapt(const Question& question, const KernelConfig& config) {
   Adaptation adaptation = adapt_forward(question, config);
+  adapt_visible_blocks(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
   return adaptation;
 }

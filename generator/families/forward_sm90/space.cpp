@@ -10,6 +10,7 @@
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
+#include "generator/families/shared/visible_blocks.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 
@@ -179,10 +180,16 @@ std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const Dev
 
 void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::vector<KernelConfig>* configs) {
   const std::vector<int> pair_stages = pair_stage_choices(question.problem, {1, 2});
+  const std::vector<bool> visible_blocks = visible_block_choices(question.problem);
   for (const KernelConfig& config : all_configs(question.problem, question.device)) {
     if (extent != SpaceExtent::whole && !is_of_reduced_space(config, question.problem)) continue;
-    for (const int stages : pair_stages)
-      configs->emplace_back(promoted_for(question.problem, config)).pair_stages = stages;
+    for (const int stages : pair_stages) {
+      for (const bool visible : visible_blocks) {
+        KernelConfig& choice = configs->emplace_back(promoted_for(question.problem, config));
+        choice.pair_stages = stages;
+        choice.visible_blocks = visible;
+      }
+    }
   }
 }
 

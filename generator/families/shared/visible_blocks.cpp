@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "generator/generate.h"
 #include "generator/problem/operand_shape.h"
 #include "generator/text/launch_rendering.h"
 
@@ -87,6 +88,32 @@ void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBin
   bindings->set("walked_rows", keys ? "args.seq_kv" : "args.seq_q");
   bindings->set("walked_block", keys ? "kBlockKv" : "kBlockQ");
 }
+
+KernelConfig with_visible_blocks(const AttentionProblem& problem, const DeviceSpec& device,
+                                 const KernelConfig& config) {
+  KernelConfig visible = config;
+  visible.visible_blocks = problem.attention_mask != PairTensor::none;
+  if (!visible.visible_blocks || infeasibility(problem, visible, device).empty()) return visible;
+  visible.visible_blocks = false;
+  return visible;
+}
+
+void adapt_visible_blocks(const Question& question, Adaptation* adaptation) {
+  KernelConfig& config = adaptation->config;
+  const bool had = config.visible_blocks;
+  if (question.problem.attention_mask != PairTensor::none && (had || config.pair_stages > 0)) return;
+  config = with_visible_blocks(question.problem, question.device, config);
+  if (config.visible_blocks == had) return;
+  adaptation->changes.push_back(had ? "without visible-blocks, which only an attention mask has"
+                                    : "with visible-blocks, for an attention mask");
+}
+
+std::vector<bool> visible_block_choices(const AttentionProblem& problem) {
+  if (problem.attention_mask == PairTensor::none) return {false};
+  return {false, true};
+}
+
+double expected_share_of_blocks(const KernelConfig& config) { return config.visible_blocks ? 0.5 : 1; }
 
 double visible_blocks_microseconds(const AttentionProblem& problem, const KernelConfig& config,
                                    const DeviceSpec& device) {

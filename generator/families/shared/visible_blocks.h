@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "generator/device/device_spec.h"
+#include "generator/families/kernel_family.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/text/template_set.h"
 
@@ -33,6 +34,16 @@ void add_most_visible_blocks(BlockWalk walk, KernelPlan* plan);
 void append_visible_blocks(Arguments* fields, const KernelConfig& config);
 void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBindings* bindings);
 
+/// The config that passes over such blocks, where the problem has an attention mask and the config can.
+KernelConfig with_visible_blocks(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config);
+/// A step of KernelFamily::adapt, before adapt_pair_stages(): with_visible_blocks() of a config that was made for no
+/// tensors of pairs; one that was keeps what was chosen for it.
+void adapt_visible_blocks(const Question& question, Adaptation* adaptation);
+/// The values of the field that a space offers.
+std::vector<bool> visible_block_choices(const AttentionProblem& problem);
+
+/// What share of its blocks a tile is expected to walk through. It is the mask's, which nobody knows before.
+double expected_share_of_blocks(const KernelConfig& config);
 /// What finding the blocks takes.
 double visible_blocks_microseconds(const AttentionProblem& problem, const KernelConfig& config,
                                    const DeviceSpec& device);
