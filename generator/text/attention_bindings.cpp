@@ -65,6 +65,16 @@ void bind_coordinates(const AttentionProblem& problem, TemplateBindings* binding
 
 }  // namespace
 
+void bind_head_of_batch(const AttentionProblem& problem, TemplateBindings* bindings) {
+  std::string repeats;
+  for (const Operand operand : term_inputs_of(problem)) {
+    if (!is_of_pairs(operand)) continue;
+    const std::string stride = "args." + std::string(identifier(operand)) + "_stride_";
+    repeats += (repeats.empty() ? "(" : " || (") + stride + "batch == 0 && " + stride + "head != 0)";
+  }
+  bindings->set("repeats_along_batch", repeats);
+}
+
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings) {
   const bool natural = problem.adds_to_scores();
   bindings->set("score_unit", natural ? "1.0f" : argument_of_scale(problem));

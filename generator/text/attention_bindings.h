@@ -25,6 +25,10 @@ void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings);
 /// first blocks of the loop need a predicate.
 void bind_attention(const AttentionProblem& problem, TemplateBindings* bindings);
 
+/// What attention/head_of_batch names: the order of heads in batch entries, where an operand repeats along these. It is
+/// asked of a call's strides, since problems of a kernel class have tensors of pairs of any dimensions.
+void bind_head_of_batch(const AttentionProblem& problem, TemplateBindings* bindings);
+
 /// What a row's largest score is a multiple of, for LSE and for the exponentials of softmax, which are powers of two.
 void bind_score_unit(const AttentionProblem& problem, TemplateBindings* bindings);
 

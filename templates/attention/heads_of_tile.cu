@@ -1,3 +1,14 @@
+//% if pair_tensors
+    const HeadOfBatch of_batch(args, index.batch_head, ${tile_heads_of_batch});
+    sequence = Sequence(args, of_batch.batch);
+//% if packed
+    head_kv = of_batch.head;
+    head = head_kv * kGroup;
+//% else
+    head = of_batch.head;
+    head_kv = head / args.group_size;
+//% end
+//% else
 //% if packed
     sequence = Sequence(args, index.batch_head / args.heads_kv);
     head_kv = index.batch_head - sequence.batch * args.heads_kv;
@@ -6,4 +17,5 @@
     sequence = Sequence(args, index.batch_head / args.heads_q);
     head = index.batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
+//% end
 //% end

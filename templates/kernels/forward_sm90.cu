@@ -136,6 +136,10 @@ struct TileIndex {
 };
 //% include schedule/tile_order_${tile_order}
 
+//% if pair_tensors
+//% include attention/head_of_batch
+
+//% end
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head

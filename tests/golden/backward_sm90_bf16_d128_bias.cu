@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source f582dc468b3e6269
+// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source 6871aeb87e340011
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_0f5ed683a5214fe7 {
+namespace attune_9c3c6b350caaf792 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -395,6 +395,7 @@ struct Arguments {
   i64 attention_mask_stride_batch;
   i64 attention_mask_stride_head;
   i64 attention_mask_stride_row;
+  i32 batch;
 };
 constexpr u32 kArgumentBytes = 704;
 
@@ -618,9 +619,10 @@ struct KeyTile {
   // index: among the tiles of all heads, all tiles of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
-    const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    sequence = Sequence(args, head_of_all / heads);
-    head = head_of_all - sequence.batch * heads;
+    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
+    const i32 entry_of_head = index / args.key_tiles;
+    head = entry_of_head / args.batch;
+    sequence = Sequence(args, entry_of_head - head * args.batch);
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1283,4 +1285,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0f5ed683a5214fe7
+}  // namespace attune_9c3c6b350caaf792

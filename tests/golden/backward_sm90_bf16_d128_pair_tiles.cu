@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 3b2369c39ee22808
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source db765069bc08f765
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_4d6996234e49a993 {
+namespace attune_39664b216739ef35 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -410,6 +410,7 @@ struct Arguments {
   i64 bias_stride_batch;
   i64 bias_stride_head;
   i64 bias_stride_row;
+  i32 batch;
   TensorMap bias_map;
   i32 bias_by_map;
 };
@@ -688,9 +689,10 @@ struct KeyTile {
   // index: among the tiles of all heads, all tiles of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
-    const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    sequence = Sequence(args, head_of_all / heads);
-    head = head_of_all - sequence.batch * heads;
+    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
+    const i32 entry_of_head = index / args.key_tiles;
+    head = entry_of_head / args.batch;
+    sequence = Sequence(args, entry_of_head - head * args.batch);
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1356,4 +1358,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4d6996234e49a993
+}  // namespace attune_39664b216739ef35

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source d0010a25e434c61d
+// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source 1309001938fe80a1
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -19,7 +19,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_45a1d9a85751f915 {
+namespace attune_09703eb80a298bb6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -445,9 +445,10 @@ struct QueryTile {
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const TileIndex index = tile_index(args, block_index());
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
+    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
+    head = index.batch_head / args.batch;
     head_kv = head / args.group_size;
+    sequence = Sequence(args, index.batch_head - head * args.batch);
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
@@ -867,4 +868,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_45a1d9a85751f915
+}  // namespace attune_09703eb80a298bb6

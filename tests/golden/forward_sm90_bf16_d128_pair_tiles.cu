@@ -1,4 +1,4 @@
-// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 0cdfb196249122cc
+// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 6c15600d3e1b79bb
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   229376  barriers, numbers of tiles
 //   229496  end
 
-namespace attune_4ca00d10b71e4119 {
+namespace attune_64be22771e2d3017 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -670,9 +670,10 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
+    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
+    head = index.batch_head / args.batch;
     head_kv = head / args.group_size;
+    sequence = Sequence(args, index.batch_head - head * args.batch);
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
@@ -1426,4 +1427,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4ca00d10b71e4119
+}  // namespace attune_64be22771e2d3017

@@ -77,6 +77,7 @@ enum Factor {
   kDkFirst,
   kTicketBlocksFactor,
   kPairTiles,
+  kVisibleBlocks,
   kFactors
 };
 
@@ -128,6 +129,7 @@ BackwardCase case_of(const FactorChoice& row) {
   config.dk_first = row[kDkFirst] == 1;
   config.ticket_blocks = kTicketBlocks[row[kTicketBlocksFactor]];
   if (row[kPairTiles] == 1) config.pair_stages = config.stages;
+  config.visible_blocks = row[kVisibleBlocks] == 1;
   test.problem.deterministic = config.dq != DqAccumulation::atomic && row[kLse] == 1;
   return test;
 }

@@ -68,6 +68,7 @@ enum Factor {
   kProbabilityPlace,
   kKeyWalk,
   kPairStages,
+  kVisibleBlocks,
   kFactors
 };
 
@@ -140,6 +141,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
     config.emulated_exponentials = kEmulatedExponentials[row[kExponentials]];
     config.ascending_keys = row[kKeyWalk] == 1;
     config.pair_stages = row[kPairStages];
+    config.visible_blocks = row[kVisibleBlocks] == 1;
   }
   config.block_kv = kBlockKv[row[kBlockKvFactor]];
   config.stages = 1 + row[kStages];

@@ -233,8 +233,9 @@ bool counts(const AttentionProblem& problem, const TermValues& terms, PairDimens
   return false;
 }
 
-// Hidden keys, the least finite number among others and in whole rows (of fp16 it would leave a little of a score), and
-// NaN where no pair counts.
+// A mask hides single pairs and, of some seeds, all of areas that are larger than blocks. Of biases: hidden keys, the
+// least finite number among others and in whole rows (of fp16 it would leave a little of a score), and NaN where no
+// pair counts.
 void add_pair_tensors(const AttentionProblem& problem, std::uint32_t seed, TermValues* terms) {
   std::mt19937 random(seed * 6007 + 5);
   std::normal_distribution<double> normal(0, 1.5);
@@ -266,8 +267,9 @@ void add_pair_tensors(const AttentionProblem& problem, std::uint32_t seed, TermV
   }
   if (problem.attention_mask != PairTensor::none) {
     std::vector<std::uint8_t> values;
-    for_elements(Operand::attention_mask, [&](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t) {
-      values.push_back((i + h) % 17 == 3 ? 0 : random() % 4 == 0 ? 0 : 1);
+    for_elements(Operand::attention_mask, [&](std::int64_t, std::int64_t h, std::int64_t i, std::int64_t j) {
+      const bool area = seed % 2 == 1 && (i / 96 + j / 112) % 3 == 1;
+      values.push_back((i + h) % 17 == 3 || area || random() % 4 == 0 ? 0 : 1);
     });
     terms->set(Operand::attention_mask, values);
   }

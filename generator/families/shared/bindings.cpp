@@ -35,6 +35,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_key_blocks(config.key_parts != 1, problem.alibi, bindings);
   bind_row_end(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;
+  bind_head_of_batch(problem, bindings);
+  bindings->set("tile_heads_of_batch", config.pack_gqa ? "args.heads_kv" : "args.heads_q");
   bindings->set("group", heads_of_tile(problem, config));
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");
