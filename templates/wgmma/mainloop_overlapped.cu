@@ -87,6 +87,6 @@ struct Mainloop {
     if (kFirst)
       softmax.first<${may_hide}>(s);
     else
-      softmax.update<${may_hide}>(s);
+      softmax.update<${may_hide_and_masked}>(s);
   }
 };

@@ -42,7 +42,7 @@ struct Mainloop {
     apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
-    softmax.update<${may_hide}>(s);
+    softmax.update<${may_hide_and_masked}>(s);
     consumer.put_probabilities(s);
     softmax.rescale(o);
   }

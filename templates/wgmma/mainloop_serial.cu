@@ -39,7 +39,7 @@ struct Mainloop {
     if (kFirst)
       softmax.first<${may_hide}>(s);
     else
-      softmax.update<${may_hide}>(s);
+      softmax.update<${may_hide_and_masked}>(s);
     consumer.put_probabilities(s);
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();

@@ -22,12 +22,17 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] = checked_sum(row_sum[1]);
   }
 
+//% if pair_tensors
+  // kMayHide: any score may be -inf; kMasked: many are, as in a block that a diagonal crosses.
+  template <bool kMayHide, bool kMasked>
+//% else
   template <bool kMasked>
+//% end
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     float largest[2];  // of a row that does not reach its limit it may be anything below
     float offset[2];
-    find_offsets<kMasked>(offset);
+    find_offsets<${hides}>(offset);
     bool reaches = is_large(offset);
     if (kMasked || none) {
       largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
@@ -43,9 +48,9 @@ struct Softmax : OnlineSoftmax {
     }
     if (vote_sync_any(reaches)) {
       largest_of_quad(largest);
-      raise_row_max<kMasked>(largest);
+      raise_row_max<${hides}>(largest);
       set_limit();
-      find_offsets<kMasked>(offset);
+      find_offsets<${hides}>(offset);
       subtract_large_row_max(s, offset);
     }
     float sum[2];

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source db765069bc08f765
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source a81e68a41fdb411f
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_39664b216739ef35 {
+namespace attune_31e1cb6fc63f6671 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -682,6 +682,22 @@ struct TileHeads {
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
+// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
+// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
+struct HeadOfBatch {
+  i32 batch, head;
+
+  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
+    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0)) {
+      head = place / args.batch;
+      batch = place - head * args.batch;
+    } else {
+      batch = place / heads;
+      head = place - batch * heads;
+    }
+  }
+};
+
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -689,10 +705,10 @@ struct KeyTile {
   // index: among the tiles of all heads, all tiles of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
-    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
-    const i32 entry_of_head = index / args.key_tiles;
-    head = entry_of_head / args.batch;
-    sequence = Sequence(args, entry_of_head - head * args.batch);
+    const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
+    const HeadOfBatch of_batch(args, head_of_all, heads);
+    sequence = Sequence(args, of_batch.batch);
+    head = of_batch.head;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1358,4 +1374,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_39664b216739ef35
+}  // namespace attune_31e1cb6fc63f6671

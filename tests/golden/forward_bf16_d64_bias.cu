@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source 1309001938fe80a1
+// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source 902075a0013182d9
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -19,7 +19,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_09703eb80a298bb6 {
+namespace attune_33bc6780958baaf2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -438,6 +438,22 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
+// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
+// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
+struct HeadOfBatch {
+  i32 batch, head;
+
+  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
+    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0) || (args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
+      head = place / args.batch;
+      batch = place - head * args.batch;
+    } else {
+      batch = place / heads;
+      head = place - batch * heads;
+    }
+  }
+};
+
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head
@@ -445,10 +461,10 @@ struct QueryTile {
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
     const TileIndex index = tile_index(args, block_index());
-    // A head in all batch entries, then the next head: what repeats along the batch is read again while it is in L2.
-    head = index.batch_head / args.batch;
+    const HeadOfBatch of_batch(args, index.batch_head, args.heads_q);
+    sequence = Sequence(args, of_batch.batch);
+    head = of_batch.head;
     head_kv = head / args.group_size;
-    sequence = Sequence(args, index.batch_head - head * args.batch);
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
@@ -868,4 +884,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_09703eb80a298bb6
+}  // namespace attune_33bc6780958baaf2

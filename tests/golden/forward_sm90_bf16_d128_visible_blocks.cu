@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source 827853a06c840ddc
+// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source 7516638af4087927
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -22,7 +22,7 @@
 //   180224  barriers, numbers of tiles
 //   180324  end
 
-namespace attune_98f203bb4ef88edb {
+namespace attune_f0f841ce3250d076 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -619,6 +619,22 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
+// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
+// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
+struct HeadOfBatch {
+  i32 batch, head;
+
+  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
+    if ((args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
+      head = place / args.batch;
+      batch = place - head * args.batch;
+    } else {
+      batch = place / heads;
+      head = place - batch * heads;
+    }
+  }
+};
+
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head
@@ -628,8 +644,9 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
+    const HeadOfBatch of_batch(args, index.batch_head, args.heads_q);
+    sequence = Sequence(args, of_batch.batch);
+    head = of_batch.head;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
@@ -917,12 +934,13 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] = checked_sum(row_sum[1]);
   }
 
-  template <bool kMasked>
+  // kMayHide: any score may be -inf; kMasked: many are, as in a block that a diagonal crosses.
+  template <bool kMayHide, bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     float largest[2];  // of a row that does not reach its limit it may be anything below
     float offset[2];
-    find_offsets<kMasked>(offset);
+    find_offsets<kMayHide>(offset);
     bool reaches = is_large(offset);
     if (kMasked || none) {
       largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
@@ -938,9 +956,9 @@ struct Softmax : OnlineSoftmax {
     }
     if (vote_sync_any(reaches)) {
       largest_of_quad(largest);
-      raise_row_max<kMasked>(largest);
+      raise_row_max<kMayHide>(largest);
       set_limit();
-      find_offsets<kMasked>(offset);
+      find_offsets<kMayHide>(offset);
       subtract_large_row_max(s, offset);
     }
     float sum[2];
@@ -1316,7 +1334,7 @@ struct Mainloop {
     if (kFirst)
       softmax.first<true>(s);
     else
-      softmax.update<true>(s);
+      softmax.update<true, kMasked>(s);
   }
 };
 // What a consumer warpgroup does with each tile.
@@ -1376,4 +1394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_98f203bb4ef88edb
+}  // namespace attune_f0f841ce3250d076

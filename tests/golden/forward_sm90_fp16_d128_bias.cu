@@ -1,4 +1,4 @@
-// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source 12502208100addd0
+// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source b19af741079fb5b9
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_786f8f41269ea73a {
+namespace attune_b0b802f1e9201632 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -485,6 +485,22 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
+// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
+// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
+struct HeadOfBatch {
+  i32 batch, head;
+
+  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
+    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0)) {
+      head = place / args.batch;
+      batch = place - head * args.batch;
+    } else {
+      batch = place / heads;
+      head = place - batch * heads;
+    }
+  }
+};
+
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head
@@ -493,8 +509,9 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
     const TileIndex index = tile_index(args, number);
-    sequence = Sequence(args, index.batch_head / args.heads_q);
-    head = index.batch_head - sequence.batch * args.heads_q;
+    const HeadOfBatch of_batch(args, index.batch_head, args.heads_q);
+    sequence = Sequence(args, of_batch.batch);
+    head = of_batch.head;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
@@ -745,12 +762,13 @@ struct Softmax : OnlineSoftmax {
     row_sum[1] = checked_sum(row_sum[1]);
   }
 
-  template <bool kMasked>
+  // kMayHide: any score may be -inf; kMasked: many are, as in a block that a diagonal crosses.
+  template <bool kMayHide, bool kMasked>
   __device__ __forceinline__ void update(ScoreFragments& s) {
     must_scale = false;
     float largest[2];  // of a row that does not reach its limit it may be anything below
     float offset[2];
-    find_offsets<kMasked>(offset);
+    find_offsets<kMayHide>(offset);
     bool reaches = is_large(offset);
     if (kMasked || none) {
       largest_of_thread(s, largest);  // -inf - -inf is NaN and compares false
@@ -766,9 +784,9 @@ struct Softmax : OnlineSoftmax {
     }
     if (vote_sync_any(reaches)) {
       largest_of_quad(largest);
-      raise_row_max<kMasked>(largest);
+      raise_row_max<kMayHide>(largest);
       set_limit();
-      find_offsets<kMasked>(offset);
+      find_offsets<kMayHide>(offset);
       subtract_large_row_max(s, offset);
     }
     float sum[2];
@@ -1087,7 +1105,7 @@ struct Mainloop {
     if (kFirst)
       softmax.first<true>(s);
     else
-      softmax.update<true>(s);
+      softmax.update<true, kMasked>(s);
   }
 };
 // What a consumer warpgroup does with each tile.
@@ -1144,4 +1162,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_786f8f41269ea73a
+}  // namespace attune_b0b802f1e9201632

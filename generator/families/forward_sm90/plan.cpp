@@ -176,6 +176,9 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
+  const bool may_hide = problem.has_pair_tensors();
+  bindings.set("may_hide_and_masked", may_hide ? "true, kMasked" : "kMasked");
+  bindings.set("hides", may_hide ? "kMayHide" : "kMasked");
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));
