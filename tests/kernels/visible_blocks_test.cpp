@@ -81,7 +81,7 @@ void check_values(Devices& devices) {
               {"sq7 skv5", "sq200 skv192", "sq300 skv70", "sq1 skv1577", "sq70 skv1"},
               {" attention-mask=bhqk", " causal attention-mask=b1qk bias=1hqk sink",
                " window=150,60 attention-mask=11qk softcap3", " attention-mask=b11k used",
-               " causal-top-left alibi attention-mask=1hqk"}});
+               " causal-top-left alibi attention-mask=1hqk", " alibi attention-mask=b1qk"}});
   int number = 0;
   for (const char* config : {"sm90 q64 kv64 st2 pst2 visible-blocks dq=atomic split-dkdv polled-loads",
                              "sm90 q16 kv128 st2 pst2 visible-blocks overlap=queued dq-by=softmax dq=atomic",

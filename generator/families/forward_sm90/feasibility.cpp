@@ -82,8 +82,6 @@ void check_walk_of_visible(const AttentionProblem& problem, const KernelConfig& 
   refuse(config.pack_gqa, "pack-gqa: a tile would have rows of several heads, which may have masks of their own");
   refuse(config.promotion_blocks != 0, "promote");
   refuse(problem.invariant, "an invariant problem, whose parts hold a fixed number of blocks");
-  refuse(problem.alibi && problem.mask != MaskKind::causal,
-         "ALiBi without a causal mask, which walks through blocks on both sides of the diagonals in turn");
 }
 
 void check_promotion(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {

@@ -150,7 +150,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("minus_alibi", alibi_shared ? " - alibi" : "");
   // Where queries see whole blocks beyond their diagonals, and sums stay in the registers meanwhile.
   const bool alibi_beyond = problem.alibi && problem.mask != MaskKind::causal && !adds_sums(problem, config) &&
-                            !problem.invariant && !config.ascending_keys;
+                            !problem.invariant && !config.ascending_keys && !config.visible_blocks;
   bindings.conditions["alibi_beyond"] = alibi_beyond;
   bindings.conditions["whole_blocks"] = alibi_beyond;
   bind_terms_of_row(problem, config, alibi_shared, alibi_beyond, &bindings);
