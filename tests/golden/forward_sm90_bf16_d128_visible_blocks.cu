@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source 7516638af4087927
+// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source e59e714af5c3f656
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -22,7 +22,7 @@
 //   180224  barriers, numbers of tiles
 //   180324  end
 
-namespace attune_f0f841ce3250d076 {
+namespace attune_82aa15d0b58aa612 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1334,7 +1334,7 @@ struct Mainloop {
     if (kFirst)
       softmax.first<true>(s);
     else
-      softmax.update<true, kMasked>(s);
+      softmax.update<true, true>(s);
   }
 };
 // What a consumer warpgroup does with each tile.
@@ -1394,4 +1394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f0f841ce3250d076
+}  // namespace attune_82aa15d0b58aa612

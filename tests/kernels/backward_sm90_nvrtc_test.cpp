@@ -141,9 +141,12 @@ TEST_CASE("NVRTC compiles sm90 backward kernels with tiles of tensors of pairs: 
   constexpr WithPairs kWithPairs[] = {
       {"d128 bias=1hqk", "sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic"},
       {"d128 causal bias=1hqk", "sm90 q64 kv128 st2 overlap=queued pst2 dq=atomic"},
-      {"d128 attention-mask=b1qk", "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", 32},
+      {"d128 attention-mask=b1qk", "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", 40},
       {"d64 bias=1hqk", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic early8"},
       {"d64 causal bias=1hqk alibi", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic"},
+      {"d128 attention-mask=b1qk",
+       "sm90 q64 kv128 st2 overlap=queued pst2 dq=atomic dq-by=softmax dq-adds=bulk visible-blocks"},
+      {"d64 attention-mask=b1qk", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic early8 visible-blocks"},
       {"d64 attention-mask=b1qk", "sm90 q64 kv128 st3 ordered overlap=within pst3 dq=atomic early8"}};
   for (const auto& [words, config, most_spilled] : kWithPairs) {
     if (!draw.takes_next()) continue;

@@ -79,15 +79,23 @@ TEST_CASE("NVRTC compiles sm90 kernels with tiles of tensors of pairs: no wgmma 
       {"d128 attention-mask=b1qk",
        "sm90 q192 kv80 st2 pst1 rescale10 qst2 ordered overlap=within "
        "scheduler=dynamic-persistent"},
+      {"d128 attention-mask=b1qk",
+       "sm90 q192 kv64 st2 pst2 rescale10 qst2 ordered overlap=within "
+       "scheduler=dynamic-persistent visible-blocks"},
+      {"d64 causal attention-mask=b1qk",
+       "sm90 q192 kv96 st2 pst2 rescale10 qst2 ordered overlap=within "
+       "scheduler=dynamic-persistent visible-blocks"},
       {"d64 bias=1hqk", "sm90 q192 kv128 st2 pst1 rescale10 qst2 ordered overlap=within scheduler=static-persistent"}};
   for (const auto& [words, config] : kCompiled) {
     if (!draw.takes_next()) continue;
     const AttentionProblem problem = parse_problem(std::string("forward bf16 b1 hq2 sq1000 ") + words);
     INFO(words << " | " << config);
     const KernelPlan plan = generate(problem, parse_config(config), find_device("h200"));
-    const KernelResources& resources = compiled_resources(plan.launches.front());
-    CHECK(resources.spill_bytes == 0);
-    CHECK(resources.advisories.empty());
+    for (const KernelLaunch& launch : plan.launches) {
+      const KernelResources& resources = compiled_resources(launch);
+      CHECK(resources.spill_bytes == 0);
+      CHECK(resources.advisories.empty());
+    }
   }
 }
 

@@ -177,7 +177,9 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool may_hide = problem.has_pair_tensors();
-  bindings.set("may_hide_and_masked", may_hide ? "true, kMasked" : "kMasked");
+  // The faster maximum of blocks in which only single scores are hidden takes registers, which others want more.
+  const bool has_registers = !problem.alibi && problem.softcap == 0 && !config.visible_blocks;
+  bindings.set("may_hide_and_masked", !may_hide ? "kMasked" : has_registers ? "true, kMasked" : "true, true");
   bindings.set("hides", may_hide ? "kMayHide" : "kMasked");
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
