@@ -47,8 +47,7 @@ struct TensorMapSpec {
 /// KernelLaunch::kv_grad_per_query_head).
 /// A tile of all rows is a query head as a whole, of one batch entry or of all. Rows that follow each other are those
 /// of all query heads and batch entries, in the order of LSE: a tile may hold queries of several heads. Tiles of pairs
-/// are of so many queries and as many keys of each plane of a bias, of its one row where it repeats along the queries;
-/// each CTA of a cluster has one, all of the same keys.
+/// are of so many queries and as many keys of each plane of a bias, of its one row where it repeats along the queries.
 enum class TileRows { queries, keys, all, of_batch, following, pairs };
 
 /// One launch of a plan. Independent of lengths, batch, heads and strides: those are arguments. Only a plan that packs

@@ -40,7 +40,7 @@ enum class Rows { queries, keys, all, of_batch, following, pairs };
 
 struct Launch {
   Rows rows;
-  int rows_per_tile;            // a cluster takes one as a whole; of pairs, as many tiles of neighbouring queries as it has CTAs
+  int rows_per_tile;            // a cluster takes one as a whole
   int heads_per_tile;           // query heads whose rows a tile holds
   bool kv_grad_per_query_head;  // each query head has its own tiles of the keys that its group shares
   int cluster;                  // CTAs of a cluster
@@ -144,7 +144,7 @@ inline std::int64_t heads_of_tiles(const Launch& launch, const Call& call) {
 }
 inline std::int64_t tiles_of_head(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::all || launch.rows == Rows::of_batch) return 1;
-  if (launch.rows == Rows::pairs) return ceil_div(call.bias_rows, std::int64_t{launch.rows_per_tile} * launch.cluster) * key_tiles_of(launch, call);
+  if (launch.rows == Rows::pairs) return ceil_div(call.bias_rows, launch.rows_per_tile) * key_tiles_of(launch, call);
   return launch.rows == Rows::keys ? key_tiles_of(launch, call) : query_tiles_of(launch, call);
 }
 

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 15cdfe317b8f8579
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source b2973db2d4d969c2
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -6,11 +6,12 @@
 //
 //   P = exp2(c S + log2(e)·(-slope·|key - diagonal| + bias - LSE)), masked,   S = Q Kᵀ,   dP = dO Vᵀ,   c = scale·log2(e); the diagonal of the last query ends at the last key; 0 where the attention mask is false
 //
-// A tile of the bias has kBlockQ queries and kBlockKv keys of one plane; where the bias repeats along the queries, kBlockKv keys of all of them. A CTA walks
-// over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another tile. Warpgroup 0 loads: one thread panels of
+// A CTA has a tile of kBlockQ queries and kBlockKv keys of one plane of the bias; where that repeats along the queries, kBlockKv keys of all of them. It walks
+// over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another one. Warpgroup 0 loads: one thread panels of
 // the operands, into a ring of slots, another one the tile of the bias, once, and those of the attention mask. Each of the others owns 64 queries: their S, dP and sums.
 //
-// The two CTAs of a cluster take tiles of neighbouring queries and the same keys. Each loads half of the rows of every panel of K and V, for both.
+// The four CTAs of a cluster take two tiles of queries by two of keys. Each loads half of the rows of every panel, for itself and for the CTA that has the same
+// queries, or the same keys.
 //
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
 //        0  bias  [1][2][128][64]
@@ -18,9 +19,9 @@
 //    49152  sums of the other CTA  [128], fp32
 //    50176  Q and K, or dO and V  [5][2][128][64]
 //   214016  barriers
-//   214160  end
+//   214184  end
 
-namespace attune_c19514c86f962b28 {
+namespace attune_81e705254f41649f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -385,8 +386,8 @@ constexpr i32 kElementBytes = 2, kBiasBytes = 2;
 constexpr i32 kBlockQ = 128, kBlockKv = 128, kConsumers = 2, kSlots = 5;
 constexpr i32 kRows = 64;  // queries whose statistics lie together
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;
-constexpr i32 kCluster = 2;                  // CTAs
-constexpr i32 kStepQueries = kCluster * kBlockQ;   // that a cluster takes together
+constexpr i32 kSide = 2, kCluster = kSide * kSide;  // CTAs of a cluster along the queries, and along the keys; all
+constexpr i32 kStepQueries = kSide * kBlockQ, kStepKeyTiles = kSide;  // that a cluster takes together
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // threads, warps, rows of a wgmma
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -500,29 +501,29 @@ struct KeyBlocks {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// A tile of one plane of the bias: its keys, and its queries, counted in steps of kStepQueries; of a bias that repeats along the queries all of them. Those
-// of a plane follow each other, so that those in flight share operands in L2.
-struct BiasTile {
-  i32 key_tile, row_step, plane;
+// A step of one plane of the bias, for a CTA or a cluster: kStepQueries queries and kStepKeyTiles tiles of keys; of a bias that repeats along the queries all
+// of these. Those of a plane follow each other, so that those in flight share operands in L2.
+struct BiasStep {
+  i32 row_step, key_step, plane;
 
-  __device__ __forceinline__ BiasTile(const Arguments& args, u32 number) {
-    const u32 key_tiles = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
-    key_tile = static_cast<i32>(number % key_tiles);
-    row_step = static_cast<i32>(number / key_tiles % row_steps);
-    plane = static_cast<i32>(number / key_tiles / row_steps);
+  __device__ __forceinline__ BiasStep(const Arguments& args, u32 number) {
+    const u32 key_steps = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
+    key_step = static_cast<i32>(number % key_steps);
+    row_step = static_cast<i32>(number / key_steps % row_steps);
+    plane = static_cast<i32>(number / key_steps / row_steps);
   }
   // Those of the bias; 0 along which it repeats.
   __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
   __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
 };
 
-// The tiles of S that share a tile of the bias, one after the other: of one batch entry or of all, of one head or of all, of one step of queries or of all.
-struct SharingTiles {
-  i32 batch, head, step, key_tile;  // of the tile that is worked on
+// The steps of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of steps or of all.
+struct SharingSteps {
+  i32 batch, head, row_step, key_step;  // of the one that is worked on
 
-  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasTile& tile)
-      : batch(tile.batch(args)), head(tile.head(args)), step(tile.row_step), key_tile(tile.key_tile) {}
-  // Goes on to a tile in which some query sees some key, from this one on; false if there is none.
+  __device__ __forceinline__ SharingSteps(const Arguments& args, const BiasStep& step)
+      : batch(step.batch(args)), head(step.head(args)), row_step(step.row_step), key_step(step.key_step) {}
+  // Goes on to one in which some query sees some key, from this one on; false if there is none.
   __device__ __forceinline__ bool find(const Arguments& args) {
     while (batch < args.batch) {
       if (has_pairs(args)) return true;
@@ -538,8 +539,8 @@ struct SharingTiles {
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
-      step = 0;
+      if (++row_step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
+      row_step = 0;
     }
     if (args.bias_heads == 1) {
       if (++head < args.heads_q) return;
@@ -549,10 +550,10 @@ struct SharingTiles {
   }
   __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
     const Sequence sequence(args, batch);
-    const i32 first = step * kStepQueries, queries = query_count(args, sequence);
+    const i32 first = row_step * kStepQueries, queries = query_count(args, sequence);
     if (first >= queries) return false;
     const KeyBlocks blocks(args, sequence, first, (queries - first > kStepQueries ? first + kStepQueries : queries) - 1);
-    return blocks.begin <= key_tile && key_tile < blocks.end;
+    return blocks.begin < (key_step + 1) * kStepKeyTiles && key_step * kStepKeyTiles < blocks.end;
   }
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
@@ -595,9 +596,6 @@ __device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Seq
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
 
 // Copies a box of a tile: the columns of a panel.
-__device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
-  cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
-}
 __device__ __forceinline__ void load_box_multicast(u32 to, const TensorMap& map, u32 full, u16 ctas, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load_multicast(to, map, full, ctas, column, head, place.row, place.batch);
 }
@@ -750,70 +748,83 @@ constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + 16 * slot; }
-  __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + 16 * slot + 8; }
-  __device__ __forceinline__ u32 bias_full() const { return base + 16 * kSlots; }
-  __device__ __forceinline__ u32 bias_empty() const { return base + 16 * kSlots + 8; }
-  __device__ __forceinline__ u32 mask_full() const { return base + 16 * kSlots + 16; }
-  __device__ __forceinline__ u32 mask_empty() const { return base + 16 * kSlots + 24; }
-  // Where the producers of the cluster meet, and of the sums that the second CTA sends to the first one.
-  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 16 * kSlots + 32 + 8 * i; }
-  __device__ __forceinline__ u32 sums_full() const { return base + 16 * kSlots + 48; }
-  __device__ __forceinline__ u32 sums_empty() const { return base + 16 * kSlots + 56; }
-  static constexpr u32 kBytes = 16 * kSlots + 64;
-  static_assert(kBytes == 144);
+  static constexpr u32 kOfSlot = 24, kOfSlots = kOfSlot * kSlots;  // bytes
+  static_assert(kOfSlots + 48 == 168);
+  __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + kOfSlot * slot; }
+  __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + kOfSlot * slot + 8; }
+  __device__ __forceinline__ u32 bias_full() const { return base + kOfSlots; }
+  __device__ __forceinline__ u32 bias_empty() const { return base + kOfSlots + 8; }
+  __device__ __forceinline__ u32 mask_full() const { return base + kOfSlots + 16; }
+  __device__ __forceinline__ u32 mask_empty() const { return base + kOfSlots + 24; }
+  // Whether a slot is free in the CTAs that send to this one, and the sums that the CTA of the second queries sends to that of the first.
+  __device__ __forceinline__ u32 slot_meeting(i32 slot) const { return base + kOfSlot * slot + 16; }
+  __device__ __forceinline__ u32 sums_full() const { return base + kOfSlots + 32; }
+  __device__ __forceinline__ u32 sums_empty() const { return base + kOfSlots + 40; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = kWarpgroupWarps * kConsumers;
     for (i32 i = 0; i < kSlots; ++i) {
       mbarrier_init(slot_full(i), 1);
       mbarrier_init(slot_empty(i), kConsumerWarps);
+      mbarrier_init(slot_meeting(i), 2);
     }
     mbarrier_init(bias_full(), 1);
     mbarrier_init(bias_empty(), kConsumerWarps);
     mbarrier_init(mask_full(), 1);
     mbarrier_init(mask_empty(), kConsumerWarps);
-    for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
     mbarrier_init(sums_full(), 1);
     mbarrier_init(sums_empty(), kWarpgroupWarps);
     fence_mbarrier_init();
   }
 };
 
-__device__ __forceinline__ i32 rank_in_cluster() { return static_cast<i32>(cluster_cta_rank()); }
-// The first query of this CTA among those of a step.
-__device__ __forceinline__ i32 first_query_of(i32 step) { return step * kStepQueries + rank_in_cluster() * kBlockQ; }
+// Where this CTA stands in its cluster: 0 or 1.
+__device__ __forceinline__ i32 query_rank() { return static_cast<i32>(cluster_cta_rank() / kSide); }
+__device__ __forceinline__ i32 key_rank() { return static_cast<i32>(cluster_cta_rank() % kSide); }
+// What this CTA has of a step: the first query, and the tile of keys.
+__device__ __forceinline__ i32 first_query_of(i32 row_step) { return row_step * kStepQueries + query_rank() * kBlockQ; }
+__device__ __forceinline__ i32 key_tile_of(i32 key_step) { return key_step * kStepKeyTiles + key_rank(); }
 
-// Tiles of the bias are dealt out to clusters one after the other.
-__device__ __forceinline__ u32 first_tile() { return block_index() / kCluster; }
-__device__ __forceinline__ u32 next_tile(u32 number) { return number + grid_size() / kCluster; }
-__device__ __forceinline__ bool is_tile(const Arguments& args, u32 number) { return number < static_cast<u32>(args.tiles); }
+// Steps are dealt out to clusters one after the other.
+__device__ __forceinline__ u32 first_number() { return block_index() / kCluster; }
+__device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size() / kCluster; }
+__device__ __forceinline__ bool is_number(const Arguments& args, u32 number) { return number < static_cast<u32>(args.tiles); }
 
 // Copies panels of Q and K, and of dO and V, in the order in which the consumers want them.
 struct OperandLoads {
   Barriers barriers;
   u32 shared;
   PipelineSlot<kSlots> slot;
-  u32 meetings = 0;
 
-  __device__ __forceinline__ void load(const TensorMap& of_queries, const TensorMap& of_keys, i32 head, i32 head_kv, MapPlace queries, MapPlace keys) {
+  // By what the ranks of CTAs with the same queries, or the same keys, differ, and the first pair of CTAs that share either, a bit each.
+  static_assert(kSide == 2);
+  static constexpr u32 kSameQueries = 1, kSameKeys = 2;
+  static constexpr u32 kPairOfQueries = 0b0011, kPairOfKeys = 0b0101;
+
+  // Loads one half of the rows of a panel to both of `ctas`.
+  template <i32 kBlock>
+  __device__ __forceinline__ static void load_half(u32 to, const TensorMap& map, u32 full, u16 ctas, u32 half, i32 panel, i32 head, MapPlace place) {
+    place.row += static_cast<i32>(half) * (kBlock / kSide);
+    load_box_multicast(to + half * (kBlock / kSide) * kPanelBytes, map, full, ctas, panel * kPanelColumns, head, place);
+  }
+
+  // The panels of both products: one loop, as two would take more registers than this warpgroup keeps.
+  __device__ __forceinline__ void load(const Arguments& args, i32 head, i32 head_kv, MapPlace queries, MapPlace keys) {
 #pragma unroll 1
-    for (i32 panel = 0; panel < kPanels; ++panel) {
+    for (i32 i = 0; i < 2 * kPanels; ++i) {
+      const bool of_dp = i >= kPanels;
+      const i32 panel = of_dp ? i - kPanels : i;
+      const TensorMap &of_queries = of_dp ? args.d_o_map : args.q_map, &of_keys = of_dp ? args.v_map : args.k_map;
       const u32 full = barriers.slot_full(slot.stage), to = shared + kSlotOffset + slot.stage * kSlotBytes;
       mbarrier_wait_parity(barriers.slot_empty(slot.stage), slot.parity ^ 1);
       mbarrier_arrive_expect_tx(full, kSlotBytes);
-      load_box(to, of_queries, full, panel * kPanelColumns, head, queries);
-      // The slot must be free in both CTAs, which is what they meet for. Both load the same panels in the same order: none is more than a meeting ahead, and two
-      // barriers, one after the other, are enough.
-      const u32 rank = cluster_cta_rank(), meeting = barriers.meeting(static_cast<i32>(meetings % 2));
-      constexpr i32 kHalf = kBlockKv / kCluster;
-      constexpr u16 kBothCtas = 3;
-      mbarrier_arrive_cluster(meeting, rank ^ 1);
-      mbarrier_wait_parity(meeting, meetings / 2 & 1);
-      ++meetings;
-      MapPlace half = keys;
-      half.row += static_cast<i32>(rank) * kHalf;
-      load_box_multicast(to + kQueryPanelBytes + rank * kHalf * kPanelBytes, of_keys, full, kBothCtas, panel * kPanelColumns, head_kv, half);
+      // The slot must be free in the other CTAs that get a half, too, which is what these meet for. All load the same panels in the same order.
+      const u32 rank = cluster_cta_rank(), meeting = barriers.slot_meeting(slot.stage);
+      mbarrier_arrive_cluster(meeting, rank ^ kSameQueries);
+      mbarrier_arrive_cluster(meeting, rank ^ kSameKeys);
+      mbarrier_wait_parity(meeting, slot.parity);
+      load_half<kBlockQ>(to, of_queries, full, static_cast<u16>(kPairOfQueries << rank / 2 * 2), rank % 2, panel, head, queries);
+      load_half<kBlockKv>(to + kQueryPanelBytes, of_keys, full, static_cast<u16>(kPairOfKeys << rank % 2), rank / 2, panel, head_kv, keys);
       slot.advance();
     }
   }
@@ -822,14 +833,12 @@ struct OperandLoads {
 // For one thread.
 __device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared) {
   OperandLoads loads{barriers, shared};
-  for (u32 number = first_tile(); is_tile(args, number); number = next_tile(number)) {
-    SharingTiles at(args, BiasTile(args, number));
+  for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
+    SharingSteps at(args, BiasStep(args, number));
     for (bool any = at.find(args); any; any = at.next(args)) {
       const Sequence sequence(args, at.batch);
-      const i32 head_kv = at.head / args.group_size;
-      const MapPlace queries = place_of_queries(args, sequence, first_query_of(at.step)), keys = place_of_keys(args, sequence, at.key_tile);
-      loads.load(args.q_map, args.k_map, at.head, head_kv, queries, keys);
-      loads.load(args.d_o_map, args.v_map, at.head, head_kv, queries, keys);
+      loads.load(args, at.head, at.head / args.group_size, place_of_queries(args, sequence, first_query_of(at.row_step)),
+                 place_of_keys(args, sequence, key_tile_of(at.key_step)));
     }
   }
 }
@@ -838,19 +847,19 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
 __device__ __forceinline__ void load_pair_tiles(const Arguments& args, const Barriers& barriers, u32 shared) {
   u32 bias_parity = 0;
   u32 mask_parity = 0;
-  for (u32 number = first_tile(); is_tile(args, number); number = next_tile(number)) {
-    SharingTiles at(args, BiasTile(args, number));
+  for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
+    SharingSteps at(args, BiasStep(args, number));
     if (!at.find(args)) continue;
-    const i32 first_key = at.key_tile * kBlockKv;
+    const i32 first_key = key_tile_of(at.key_step) * kBlockKv;
     mbarrier_wait_parity(barriers.bias_empty(), bias_parity ^ 1);
     mbarrier_arrive_expect_tx(barriers.bias_full(), args.bias_by_map ? BiasPanels::kTileBytes : 0);
-    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, first_query_of(at.step), first_key);
+    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
     bias_parity ^= 1;
     do {
       mbarrier_wait_parity(barriers.mask_empty(), mask_parity ^ 1);
       mbarrier_arrive_expect_tx(barriers.mask_full(), args.attention_mask_by_map ? AttentionMaskPanels::kTileBytes : 0);
       if (args.attention_mask_by_map)
-        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, first_query_of(at.step), first_key);
+        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
       mask_parity ^= 1;
     } while (at.next(args));
   }
@@ -894,10 +903,10 @@ struct Consumer {
 
   // Adds P ∘ (dP - delta) of a tile of S.
   template <bool kMasked>
-  __device__ __forceinline__ void add_tile(const SharingTiles& at, ScoreFragments& sums) {
+  __device__ __forceinline__ void add_tile(const SharingSteps& at, ScoreFragments& sums) {
     const Sequence sequence(args, at.batch);
-    const i32 query = first_query_of(at.step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
-    const i32 first_key = at.key_tile * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+    const i32 query = first_query_of(at.row_step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
+    const i32 first_key = key_tile_of(at.key_step) * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
     const QueryRow rows[2] = {QueryRow(args, sequence, at.head, query, first_key), QueryRow(args, sequence, at.head, query + 8, first_key)};
     load_pairs(at, sequence);
     ScoreFragments s, dp;
@@ -966,8 +975,8 @@ struct Consumer {
   }
 
   // What is not described by a tensor map each warp loads for its own rows, before the products take the registers.
-  __device__ __forceinline__ void load_pairs(const SharingTiles& at, const Sequence& sequence) {
-    const i32 row = first_row_of_warp(), query = first_query_of(at.step) + row, first_key = at.key_tile * kBlockKv;
+  __device__ __forceinline__ void load_pairs(const SharingSteps& at, const Sequence& sequence) {
+    const i32 row = first_row_of_warp(), query = first_query_of(at.row_step) + row, first_key = key_tile_of(at.key_step) * kBlockKv;
     if (!has_bias && !args.bias_by_map) {
       Sequence all(args, at.batch);
       wait_bias();
@@ -1066,32 +1075,34 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
   const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.sums_parity;
   consumer.sums_parity ^= 1;
-  if (cluster_cta_rank() != 0) {
+  const u32 other = cluster_cta_rank() ^ OperandLoads::kSameKeys;
+  if (query_rank() != 0) {
     mbarrier_wait_parity_cluster(consumer.barriers.sums_empty(), parity ^ 1);
-    st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), 0);
+    st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
     return;
   }
   if (key == 0) mbarrier_arrive_expect_tx(consumer.barriers.sums_full(), kFloat * kBlockKv);
   mbarrier_wait_parity_cluster(consumer.barriers.sums_full(), parity);
   sum += bits_to_f32(ld_shared_b32(place));
   bar_warp_sync();
-  if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), 1);
+  if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), other);
   if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 // Whether some pair of a tile of S is hidden, or a query of it does not exist.
-__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingTiles& at) {
+__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
   const Sequence sequence(args, at.batch);
-  const i32 first = first_query_of(at.step), end = first + kBlockQ;
+  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
   if (end > query_count(args, sequence)) return true;
   const KeyBlocks blocks(args, sequence, first, end - 1);
-  return at.key_tile < blocks.unmasked_begin || at.key_tile >= blocks.unmasked_end;
+  const i32 key_tile = key_tile_of(at.key_step);
+  return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Consumer consumer{args, barriers, shared, index};
-  for (u32 number = first_tile(); is_tile(args, number); number = next_tile(number)) {
-    SharingTiles at(args, BiasTile(args, number));
+  for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
+    SharingSteps at(args, BiasStep(args, number));
     ScoreFragments sums = {};
     // A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as divergent.
     const bool any = vote_sync_any(at.find(args));
@@ -1101,18 +1112,18 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       else
         consumer.add_tile<false>(at, sums);
     }
-    const BiasTile tile(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
-    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
-    const i32 first_key = tile.key_tile * kBlockKv;
+    const BiasStep step(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
+    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
+    const i32 first_key = key_tile_of(step.key_step) * kBlockKv;
     if (args.bias_rows > 1) {
       if (any) consumer.leave_bias();
-      store_rows(args, plane, first_query_of(tile.row_step) + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
+      store_rows(args, plane, first_query_of(step.row_step) + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
     } else if (any) {
       store_sum_of_rows(args, consumer, plane, first_key, sums);
       consumer.leave_bias();
     } else {
       const i32 key = first_key + static_cast<i32>(thread_index() % kWarpgroup);
-      if (index == 0 && rank_in_cluster() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
+      if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
 }
@@ -1139,10 +1150,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
     setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
-  // What a CTA has under way may be for the other one.
+  // What a CTA has under way may be for another one.
   bar_warp_sync();
   barrier_cluster_sync();
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c19514c86f962b28
+}  // namespace attune_81e705254f41649f

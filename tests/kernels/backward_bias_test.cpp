@@ -38,9 +38,9 @@ void check_rows(Devices& devices, const Configs& configs) {
   }
 }
 
-// Tiles of 128 queries and keys on Hopper, two of them in a cluster: what shares a tile of the bias, tiles of which the
-// second has no rows, and more tiles than there are clusters, so that each takes several. Rows of a bias that start
-// anywhere, and its gradient's.
+// Tiles of 128 queries and keys on Hopper, two by two of them in a cluster: what shares a tile of the bias, clusters of
+// which some CTAs have no rows or no keys, and more steps than clusters, so that each takes several. Rows of a bias
+// that start anywhere, and its gradient's.
 void check_bias_gradient_sm90(Devices& devices) {
   struct Row {
     const char *words, *config;
@@ -64,7 +64,8 @@ void check_bias_gradient_sm90(Devices& devices) {
       {"b1 hq2 sq200 skv300 d192 bias=1hqk attention-mask=b11k", kWide},
       {"b1 hq2 sq150 skv140 d256 causal bias=bhqk bias-fp32 attention-mask=b1qk", kWide},
       {"b3 hq8 sq300 skv264 d16 causal bias=bhqk", kNarrow},
-      {"b5 hq8 sq260 skv264 d8 bias=bh1k", kNarrow},
+      {"b19 hq30 sq140 skv24 d8 causal-top-left bias=bhqk", kNarrow},
+      {"b19 hq30 sq140 skv24 d8 bias=bh1k", kNarrow},
   };
   int number = 0;
   for (const Row& row : kGradients) {

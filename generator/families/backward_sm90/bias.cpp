@@ -23,14 +23,21 @@ constexpr int kPairStages = 1;  // the bias stays for a tile, and the mask's nex
 constexpr int kMostSlots = 6;
 constexpr int kLoaderRegisters = 24, kSumsRegisters = kMostRegistersOfThread;  // of a thread that loads, and that sums
 
-// Of each slot a full and an empty one; those of the tiles of bias and mask, and of a cluster.
-constexpr std::size_t kBarriersOfSlot = 2, kOtherBarriers = 8;
+// Of each slot a full and an empty one, and one for the CTAs of a cluster to meet; full and empty ones of the tiles of
+// bias and mask, and of another CTA's sums.
+constexpr std::size_t kBarriersOfSlot = 3, kOtherBarriers = 6;
 std::size_t barrier_bytes(int slots) {
   return (kBarriersOfSlot * static_cast<std::size_t>(slots) + kOtherBarriers) * kMbarrierBytes;
 }
 
-// Where a sequence may end within the tiles of a cluster, check_clusters() has none.
-int ctas_of_cluster(const AttentionProblem& problem) { return problem.has_used_lengths() ? 1 : 2; }
+// CTAs of a cluster along the queries, and along the keys. Where a sequence may end within the tiles of a cluster,
+// check_clusters() has none.
+int side_of_cluster(const AttentionProblem& problem) { return problem.has_used_lengths() ? 1 : 2; }
+
+// A GPU holds as many clusters as its GPCs have room for, which may be fewer than SMs divided by CTAs: were there no
+// more clusters than that, some would begin when all others have ended. So many for each place, the last of which leave
+// hardly a place idle; each takes several tiles, so that it loads one beside the end of another.
+constexpr int kClustersOfPlace = 16;
 
 struct BiasShape {
   PairTiles pair_tiles;
@@ -43,7 +50,7 @@ BiasShape bias_shape(const AttentionProblem& problem, const DeviceSpec& device) 
   shape.pair_tiles = PairTiles(problem, kTile);
   shape.panel_columns = panel_columns(problem.head_dim);
   shape.pair_tiles.add_to(&shape.shared, kPairStages, kTile);
-  if (ctas_of_cluster(problem) > 1)
+  if (side_of_cluster(problem) > 1)
     shape.shared.add({"kSumsOffset", "sums of the other CTA", {kTile}, sizeof(float), ", fp32"}, sizeof(float));
   const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
   const std::size_t slot_bytes = 2 * static_cast<std::size_t>(kTile * shape.panel_columns) * element_bytes;
@@ -76,20 +83,19 @@ Arguments bias_arguments(const AttentionProblem& problem) {
 KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec& device, int block_q,
                               StatisticsOrder order, KernelTarget target, TemplateBindings* bindings) {
   const BiasShape shape = bias_shape(problem, device);
-  const int cluster = ctas_of_cluster(problem);
+  const int side = side_of_cluster(problem), cluster = side * side;
   KernelLaunch launch;
   launch.tile_rows = TileRows::pairs;
-  launch.rows_per_tile = kTile;
+  launch.rows_per_tile = side * kTile;
   launch.cluster = cluster;
-  launch.max_ctas = device.sm_count / cluster * cluster;
+  launch.max_ctas = kClustersOfPlace * (device.sm_count / cluster) * cluster;
   launch.threads = (kConsumers + 1) * kWarpgroupThreads;
   launch.shared_bytes = shape.shared.bytes();
   launch.arguments = ArgumentLayout::of(bias_arguments(problem));
   const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
-    const bool of_keys = operand == Operand::k || operand == Operand::v;
-    launch.tensor_maps.push_back({operand, shape.panel_columns, of_keys ? kTile / cluster : kTile, swizzle_bytes, 1,
-                                  problem.has_used_lengths()});
+    launch.tensor_maps.push_back(
+        {operand, shape.panel_columns, kTile / side, swizzle_bytes, 1, problem.has_used_lengths()});
   }
   shape.pair_tiles.add_to(&launch.tensor_maps, kTile, 1);
 
@@ -100,7 +106,7 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bind_key_blocks(false, false, bindings);
   shape.pair_tiles.bind(problem, kPairStages, bindings);
   shape.shared.bind(bindings);
-  const bool masked = problem.attention_mask != PairTensor::none, clustered = cluster > 1;
+  const bool masked = problem.attention_mask != PairTensor::none, clustered = side > 1;
   bindings->conditions["packed"] = false;
   bindings->conditions["clustered"] = clustered;
   bindings->set("kv_source", bindings->values.at("sequence") + "_tensor_map");
@@ -109,7 +115,7 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bindings->set("consumers", kConsumers);
   bindings->set("slots", shape.slots);
   bindings->set("barrier_bytes", static_cast<std::int64_t>(barrier_bytes(shape.slots)));
-  bindings->set("cluster", cluster);
+  bindings->set("side", side);
   bindings->set("panel_columns", shape.panel_columns);
   bindings->set("panels", ceil_div(problem.head_dim, shape.panel_columns));
   bindings->set("swizzle_mode", swizzle_mode(shape.panel_columns));
