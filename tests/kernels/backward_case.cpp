@@ -150,6 +150,7 @@ std::string to_string(const BackwardCase& test) {
   std::ostringstream text;
   text << canonical_text(test.problem) << " | " << (test.looked_up ? "looked up" : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
+  if (test.pair_placement) text << " pairs " << placements[static_cast<int>(*test.pair_placement)];
   if (test.sink) text << " sinks near " << *test.sink;
   if (test.data) text << ' ' << to_string(*test.data);
   return text.str();
