@@ -51,7 +51,6 @@ void bind_coordinates(const AttentionProblem& problem, TemplateBindings* binding
   bindings->conditions["alibi"] = problem.alibi;
   bindings->conditions["powers_of_two"] = powers_of_two;
   bindings->set("alibi_unit", powers_of_two ? std::string(kLog2E) + " * " : "");
-  bindings->conditions["pair_tensors"] = problem.has_pair_tensors();
   bindings->conditions["bias"] = problem.bias != PairTensor::none;
   bindings->conditions["attention_mask"] = problem.attention_mask != PairTensor::none;
   bindings->conditions["pair_gain"] = problem.pass == Pass::backward;
@@ -96,6 +95,7 @@ void bind_score_terms(const AttentionProblem& problem, bool pair_tiles, Template
   bind_score_words(problem, bindings);
   bind_coordinates(problem, bindings);
   bindings->conditions["added"] = problem.adds_to_scores();
+  bindings->conditions["pair_tensors"] = problem.has_pair_tensors();
   bindings->conditions["score_terms"] = problem.adds_to_scores() || masked;
   bindings->set("scaled", problem.softcap != 0 ? "softcap" : "scale");
   bindings->set("added_words",
@@ -119,17 +119,22 @@ void bind_score_terms(const AttentionProblem& problem, bool pair_tiles, Template
                                  (masked ? "mask(attention_mask_of_query(args, sequence, head, query))" : ""));
 }
 
-void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings) {
+void bind_exponent_words(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_score_words(problem, bindings);
   bind_coordinates(problem, bindings);
   const bool biased = problem.bias != PairTensor::none;
-  bindings->conditions["exponent_terms"] = problem.alibi || problem.has_pair_tensors();
   std::string words = problem.alibi ? "-slope·|key - diagonal|" : "";
   if (biased) words += words.empty() ? "bias" : " + bias";
   bindings->set("gained_words", words.empty() ? "0" : words);
   bindings->set("added_note",
                 std::string(problem.alibi ? "; the diagonal of the last query ends at the last key" : "") +
                     (problem.attention_mask != PairTensor::none ? "; 0 where the attention mask is false" : ""));
+}
+
+void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bind_exponent_words(problem, bindings);
+  bindings->conditions["pair_tensors"] = problem.has_pair_tensors();
+  bindings->conditions["exponent_terms"] = problem.alibi || problem.has_pair_tensors();
 }
 
 void bind_terms_of_pair(const AttentionProblem& problem, TemplateBindings* bindings) {

@@ -41,7 +41,10 @@ void bind_score_words(const AttentionProblem& problem, TemplateBindings* binding
 /// bind_score_words(), and what a forward kernel's attention/score_terms does: what it adds and what it hides.
 void bind_score_terms(const AttentionProblem& problem, bool pair_tiles, TemplateBindings* bindings);
 
-/// bind_score_words(), and what a kernel of gradients adds to the exponents of P.
+/// bind_score_words(), and what is said of, and read for, what a kernel of gradients adds to the exponents of P.
+void bind_exponent_words(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// bind_exponent_words(), and whether it adds anything.
 void bind_exponent_terms(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// What attention/exponent_terms names, of kernels that ask it for one pair after the other.

@@ -27,7 +27,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
 constexpr i32 kElementBytes = ${element_bytes}, kBiasBytes = ${bias_bytes};
-constexpr i32 kTile = ${rows_per_tile}, kBlockKv = kTile, kThreads = ${threads}, kStages = ${stages};
+constexpr i32 kTile = ${rows_per_tile}, kBlockKv = kTile, kStepQueries = kTile, kStepKeyTiles = 1, kThreads = ${threads}, kStages = ${stages};
 constexpr i32 kRows = ${statistics_rows};          // queries whose statistics lie together
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1, kWarps = kTile / kWarpRows;  // queries of a warp, in m16 tiles
@@ -51,6 +51,7 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
+//% include schedule/sharing_steps
 //% include attention/exponent_terms
 //% include attention/score_${score}
 //% include mma_sync/tile_pair_stream
@@ -60,61 +61,16 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include mma_sync/query_statistics
 //% include tile/delta_${statistics_order}
 //% include tile/lse_${statistics_order}
+//% include tile/statistics_of_query
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// The tiles of S that share a CTA's elements: of one batch entry or of all, of one head or of all, of one tile of queries or of all.
-struct SharingTiles {
-  i32 batch, head, tile;                    // of the tile that is worked on
-  i32 first_head, first_tile;               // where those of a batch entry, and of a head, begin
-  i32 end_of_batch, end_of_heads, end_of_tiles;
-  i32 key_tile;
-
-  __device__ __forceinline__ SharingTiles(const Arguments& args, i32 plane, i32 query_tile, i32 key_tile) : key_tile(key_tile) {
-    const bool all_batch = args.bias_batch == 1, all_heads = args.bias_heads == 1, all_rows = args.bias_rows == 1;
-    batch = all_batch ? 0 : plane / args.bias_heads;
-    end_of_batch = all_batch ? args.batch : batch + 1;
-    head = first_head = all_heads ? 0 : plane % args.bias_heads;
-    end_of_heads = all_heads ? args.heads_q : head + 1;
-    tile = first_tile = all_rows ? 0 : query_tile;
-    end_of_tiles = all_rows ? args.query_tiles : tile + 1;
-  }
-  // Goes on to a tile in which some query sees some key, from this one on; false if there is none.
-  __device__ __forceinline__ bool find(const Arguments& args) {
-    while (batch < end_of_batch) {
-      if (has_pairs(args)) return true;
-      advance();
-    }
-    return false;
-  }
-  __device__ __forceinline__ bool next(const Arguments& args) {
-    advance();
-    return find(args);
-  }
-
- private:
-  __device__ __forceinline__ void advance() {
-    if (++tile < end_of_tiles) return;
-    tile = first_tile;
-    if (++head < end_of_heads) return;
-    head = first_head;
-    ++batch;
-  }
-  __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
-    const Sequence sequence(args, batch);
-    const i32 first = tile * kTile, queries = query_count(args, sequence);
-    if (first >= queries) return false;
-    const KeyBlocks blocks(args, sequence, first, (queries - first > kTile ? first + kTile : queries) - 1);
-    return blocks.begin <= key_tile && key_tile < blocks.end;
-  }
-};
-
-__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingTiles& at, u32 shared, i32 stage) {
+__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage) {
   const Sequence sequence(args, at.batch);
-  const i32 head_kv = at.head / args.group_size, first_query = at.tile * kTile, first_key = at.key_tile * kTile;
+  const i32 head_kv = at.head / args.group_size, first_query = at.row_step * kTile, first_key = at.key_step * kTile;
   const i64 query = first_query, key = first_key;
   TilePairStream<kTile>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), at.head * args.q_stride_head, query * args.q_stride_row),
                         kElementBytes * args.q_stride_row,
@@ -129,7 +85,7 @@ __device__ __forceinline__ void load_tiles(const Arguments& args, const SharingT
 }
 
 // Adds P ∘ (dP - delta) of a tile.
-__device__ __forceinline__ void add_tile(const Arguments& args, const SharingTiles& at, u32 shared, i32 stage, ScoreFragments& sums) {
+__device__ __forceinline__ void add_tile(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage, ScoreFragments& sums) {
   const Sequence sequence(args, at.batch);
   const i32 warp_row = static_cast<i32>(warp_index()) * kWarpRows, lane = static_cast<i32>(lane_index());
   const QueryFragments q(shared + kQOffset + stage * kTileBytes, warp_row), d_o(shared + kDoOffset + stage * kTileBytes, warp_row);
@@ -141,13 +97,12 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const SharingTil
 //% if alibi
   const float slope = alibi_slope(args, sequence, at.head);
 //% end
-  const i32 first_key = at.key_tile * kTile + lane % 4 * 2;
-  const i64 blocks = (stored_queries(args) + kRows - 1) / kRows, block_of_head = (static_cast<i64>(at.batch) * args.heads_q + at.head) * blocks;
+  const i32 first_key = at.key_step * kTile + lane % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 query = at.tile * kTile + warp_row + 8 * half + lane / 4;
+    const i32 query = at.row_step * kTile + warp_row + 8 * half + lane / 4;
     if (query >= query_count(args, sequence)) continue;
-    const float* statistics = args.statistics + 2 * kRows * (block_of_head + query / kRows);
+    const float* statistics = statistics_of_query(args, sequence, at.head, query);
     const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)};
     const HiddenKeys hidden(args, sequence, query, first_key);
     const ExponentTerms terms(args, sequence, at.head, ${slope_of_terms}query, first_key);
@@ -206,18 +161,16 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const i32 key_tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles));
-  const u32 rest = block_index() / static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kTile - 1) / kTile);
-  const i32 query_tile = static_cast<i32>(rest % row_tiles), plane = static_cast<i32>(rest / row_tiles);
+  const BiasStep step(args, block_index());
   const u32 shared = shared_base();
-  SharingTiles ahead(args, plane, query_tile, key_tile);
+  SharingSteps ahead(args, step);
   ScoreFragments sums = {};
   bool any = ahead.find(args);
   if (any) load_tiles(args, ahead, shared, 0);
   cp_async_commit_group();
   i32 stage = 0;
   while (any) {
-    const SharingTiles now = ahead;
+    const SharingSteps now = ahead;
     any = ahead.next(args);
     if (kStages > 1) {
       if (any) load_tiles(args, ahead, shared, stage ^ 1);
@@ -237,12 +190,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     }
   }
 
-  const i32 batch = args.bias_batch == 1 ? 0 : plane / args.bias_heads, head = args.bias_heads == 1 ? 0 : plane % args.bias_heads;
-  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (batch * args.d_bias_stride_batch + head * args.d_bias_stride_head);
+  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
   if (args.bias_rows == 1) {
-    store_sums_of_rows(args, elements, key_tile * kTile, shared, sums);
+    store_sums_of_rows(args, elements, step.key_step * kTile, shared, sums);
   } else {
-    store_tile(args, elements, query_tile * kTile, key_tile * kTile, sums);
+    store_tile(args, elements, step.row_step * kTile, step.key_step * kTile, sums);
   }
 }
 //% include primitives/entry/${target}

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 963ac98cbea3a3dd
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 072895d997f0fcc0
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_faf7c9d5a2722e06 {
+namespace attune_08d3cdb28ef771e0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -196,7 +196,6 @@ struct Arguments {
   i32 group_size;
   i32 seq_q;
   i32 seq_kv;
-  i32 query_tiles;
   i32 key_tiles;
   i32 bias_batch;
   i32 bias_heads;
@@ -212,11 +211,11 @@ struct Arguments {
   i64 bias_stride_head;
   i64 bias_stride_row;
 };
-constexpr u32 kArgumentBytes = 280;
+constexpr u32 kArgumentBytes = 272;
 
 constexpr i32 kHeadDimQk = 64, kHeadDimV = 64;  // elements of a row of Q and K, and of V and O
 constexpr i32 kElementBytes = 2, kBiasBytes = 2;
-constexpr i32 kTile = 64, kBlockKv = kTile, kThreads = 128, kStages = 2;
+constexpr i32 kTile = 64, kBlockKv = kTile, kStepQueries = kTile, kStepKeyTiles = 1, kThreads = 128, kStages = 2;
 constexpr i32 kRows = 64;          // queries whose statistics lie together
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1, kWarps = kTile / kWarpRows;  // queries of a warp, in m16 tiles
@@ -334,6 +333,61 @@ struct KeyBlocks {
   }
   __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
+  }
+};
+// A step of one plane of the bias, for a CTA or a cluster: kStepQueries queries and kStepKeyTiles tiles of keys; of a bias that repeats along the queries all
+// of these. Those of a plane follow each other, so that those in flight share operands in L2.
+struct BiasStep {
+  i32 row_step, key_step, plane;
+
+  __device__ __forceinline__ BiasStep(const Arguments& args, u32 number) {
+    const u32 key_steps = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
+    key_step = static_cast<i32>(number % key_steps);
+    row_step = static_cast<i32>(number / key_steps % row_steps);
+    plane = static_cast<i32>(number / key_steps / row_steps);
+  }
+  // Those of the bias; 0 along which it repeats.
+  __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
+  __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
+};
+
+// The steps of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of steps or of all.
+struct SharingSteps {
+  i32 batch, head, row_step, key_step;  // of the one that is worked on
+
+  __device__ __forceinline__ SharingSteps(const Arguments& args, const BiasStep& step)
+      : batch(step.batch(args)), head(step.head(args)), row_step(step.row_step), key_step(step.key_step) {}
+  // Goes on to one in which some query sees some key, from this one on; false if there is none.
+  __device__ __forceinline__ bool find(const Arguments& args) {
+    while (batch < args.batch) {
+      if (has_pairs(args)) return true;
+      advance(args);
+    }
+    return false;
+  }
+  __device__ __forceinline__ bool next(const Arguments& args) {
+    advance(args);
+    return find(args);
+  }
+
+ private:
+  __device__ __forceinline__ void advance(const Arguments& args) {
+    if (args.bias_rows == 1) {
+      if (++row_step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
+      row_step = 0;
+    }
+    if (args.bias_heads == 1) {
+      if (++head < args.heads_q) return;
+      head = 0;
+    }
+    batch = args.bias_batch == 1 ? batch + 1 : args.batch;
+  }
+  __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
+    const Sequence sequence(args, batch);
+    const i32 first = row_step * kStepQueries, queries = query_count(args, sequence);
+    if (first >= queries) return false;
+    const KeyBlocks blocks(args, sequence, first, (queries - first > kStepQueries ? first + kStepQueries : queries) - 1);
+    return blocks.begin < (key_step + 1) * kStepKeyTiles && key_step * kStepKeyTiles < blocks.end;
   }
 };
 // What the exponents of P gain beside scores and LSE, in powers of two.
@@ -496,61 +550,20 @@ struct QueryStatistics {
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) { return ld_weak_global_f32(statistics_of_block + 2 * r + 1); }
 // LSE·log2(e) of query r of a block of kRows, before its delta.
 __device__ __forceinline__ float lse_log2_of(const float* statistics_of_block, i32 r) { return ld_weak_global_f32(statistics_of_block + 2 * r); }
+// LSE and delta of the block of kRows queries that a query lies in, as backward_delta leaves them.
+__device__ __forceinline__ const float* statistics_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+  const i64 blocks = (stored_queries(args) + kRows - 1) / kRows, block_of_head = (static_cast<i64>(sequence.batch) * args.heads_q + head) * blocks;
+  return args.statistics + 2 * kRows * (block_of_head + query / kRows);
+}
 
 // Offsets are in elements.
 __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// The tiles of S that share a CTA's elements: of one batch entry or of all, of one head or of all, of one tile of queries or of all.
-struct SharingTiles {
-  i32 batch, head, tile;                    // of the tile that is worked on
-  i32 first_head, first_tile;               // where those of a batch entry, and of a head, begin
-  i32 end_of_batch, end_of_heads, end_of_tiles;
-  i32 key_tile;
-
-  __device__ __forceinline__ SharingTiles(const Arguments& args, i32 plane, i32 query_tile, i32 key_tile) : key_tile(key_tile) {
-    const bool all_batch = args.bias_batch == 1, all_heads = args.bias_heads == 1, all_rows = args.bias_rows == 1;
-    batch = all_batch ? 0 : plane / args.bias_heads;
-    end_of_batch = all_batch ? args.batch : batch + 1;
-    head = first_head = all_heads ? 0 : plane % args.bias_heads;
-    end_of_heads = all_heads ? args.heads_q : head + 1;
-    tile = first_tile = all_rows ? 0 : query_tile;
-    end_of_tiles = all_rows ? args.query_tiles : tile + 1;
-  }
-  // Goes on to a tile in which some query sees some key, from this one on; false if there is none.
-  __device__ __forceinline__ bool find(const Arguments& args) {
-    while (batch < end_of_batch) {
-      if (has_pairs(args)) return true;
-      advance();
-    }
-    return false;
-  }
-  __device__ __forceinline__ bool next(const Arguments& args) {
-    advance();
-    return find(args);
-  }
-
- private:
-  __device__ __forceinline__ void advance() {
-    if (++tile < end_of_tiles) return;
-    tile = first_tile;
-    if (++head < end_of_heads) return;
-    head = first_head;
-    ++batch;
-  }
-  __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
-    const Sequence sequence(args, batch);
-    const i32 first = tile * kTile, queries = query_count(args, sequence);
-    if (first >= queries) return false;
-    const KeyBlocks blocks(args, sequence, first, (queries - first > kTile ? first + kTile : queries) - 1);
-    return blocks.begin <= key_tile && key_tile < blocks.end;
-  }
-};
-
-__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingTiles& at, u32 shared, i32 stage) {
+__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage) {
   const Sequence sequence(args, at.batch);
-  const i32 head_kv = at.head / args.group_size, first_query = at.tile * kTile, first_key = at.key_tile * kTile;
+  const i32 head_kv = at.head / args.group_size, first_query = at.row_step * kTile, first_key = at.key_step * kTile;
   const i64 query = first_query, key = first_key;
   TilePairStream<kTile>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), at.head * args.q_stride_head, query * args.q_stride_row),
                         kElementBytes * args.q_stride_row,
@@ -565,7 +578,7 @@ __device__ __forceinline__ void load_tiles(const Arguments& args, const SharingT
 }
 
 // Adds P ∘ (dP - delta) of a tile.
-__device__ __forceinline__ void add_tile(const Arguments& args, const SharingTiles& at, u32 shared, i32 stage, ScoreFragments& sums) {
+__device__ __forceinline__ void add_tile(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage, ScoreFragments& sums) {
   const Sequence sequence(args, at.batch);
   const i32 warp_row = static_cast<i32>(warp_index()) * kWarpRows, lane = static_cast<i32>(lane_index());
   const QueryFragments q(shared + kQOffset + stage * kTileBytes, warp_row), d_o(shared + kDoOffset + stage * kTileBytes, warp_row);
@@ -575,13 +588,12 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const SharingTil
   score.modify(s);
   gemm_qk(dp, d_o, shared + kVOffset + stage * kTileBytes);  // dP = dO Vᵀ
   const float slope = alibi_slope(args, sequence, at.head);
-  const i32 first_key = at.key_tile * kTile + lane % 4 * 2;
-  const i64 blocks = (stored_queries(args) + kRows - 1) / kRows, block_of_head = (static_cast<i64>(at.batch) * args.heads_q + at.head) * blocks;
+  const i32 first_key = at.key_step * kTile + lane % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 query = at.tile * kTile + warp_row + 8 * half + lane / 4;
+    const i32 query = at.row_step * kTile + warp_row + 8 * half + lane / 4;
     if (query >= query_count(args, sequence)) continue;
-    const float* statistics = args.statistics + 2 * kRows * (block_of_head + query / kRows);
+    const float* statistics = statistics_of_query(args, sequence, at.head, query);
     const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)};
     const HiddenKeys hidden(args, sequence, query, first_key);
     const ExponentTerms terms(args, sequence, at.head, slope, query, first_key);
@@ -640,18 +652,16 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(const __grid_constant__ Arguments args) {
-  const i32 key_tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles));
-  const u32 rest = block_index() / static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kTile - 1) / kTile);
-  const i32 query_tile = static_cast<i32>(rest % row_tiles), plane = static_cast<i32>(rest / row_tiles);
+  const BiasStep step(args, block_index());
   const u32 shared = shared_base();
-  SharingTiles ahead(args, plane, query_tile, key_tile);
+  SharingSteps ahead(args, step);
   ScoreFragments sums = {};
   bool any = ahead.find(args);
   if (any) load_tiles(args, ahead, shared, 0);
   cp_async_commit_group();
   i32 stage = 0;
   while (any) {
-    const SharingTiles now = ahead;
+    const SharingSteps now = ahead;
     any = ahead.next(args);
     if (kStages > 1) {
       if (any) load_tiles(args, ahead, shared, stage ^ 1);
@@ -671,14 +681,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
     }
   }
 
-  const i32 batch = args.bias_batch == 1 ? 0 : plane / args.bias_heads, head = args.bias_heads == 1 ? 0 : plane % args.bias_heads;
-  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (batch * args.d_bias_stride_batch + head * args.d_bias_stride_head);
+  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
   if (args.bias_rows == 1) {
-    store_sums_of_rows(args, elements, key_tile * kTile, shared, sums);
+    store_sums_of_rows(args, elements, step.key_step * kTile, shared, sums);
   } else {
-    store_tile(args, elements, query_tile * kTile, key_tile * kTile, sums);
+    store_tile(args, elements, step.row_step * kTile, step.key_step * kTile, sums);
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_faf7c9d5a2722e06
+}  // namespace attune_08d3cdb28ef771e0

@@ -1,5 +1,6 @@
 // Backward kernels with tensors of pairs: biases and attention masks.
 #include <string>
+#include <vector>
 
 #include "tests/catch.h"
 #include "tests/kernels/backward_case.h"
@@ -37,6 +38,46 @@ void check_rows(Devices& devices, const Configs& configs) {
   }
 }
 
+// Tiles of 128 queries and keys on Hopper, two by two of them in a cluster: what shares a tile of the bias, clusters of
+// which some CTAs have no rows or no keys, and more steps than clusters, so that each takes several. Rows of a bias
+// that start anywhere, and its gradient's.
+void check_bias_gradient_sm90(Devices& devices) {
+  struct Row {
+    const char *words, *config;
+    Placement pair_placement = Placement::packed;
+  };
+  constexpr const char *kNarrow = "sm90 q64 kv128 st2 dq=atomic", *kWide = "sm90 q64 kv64 st2 split-dkdv dq=atomic",
+                       *kOfPairs = "sm90 q80 kv128 st2 pst2 overlap=within dq-by=softmax dq=atomic";
+  constexpr Row kGradients[] = {
+      {"b2 hq2 sq577 skv197 d64 bias=1hqk", kNarrow},
+      {"b2 hq2 sq264 skv200 d64 bias=1hqk", kNarrow, Placement::padded},
+      {"b2 hq2 sq264 skv197 d64 bias=1hqk bias-fp32", kOfPairs, Placement::reversed},
+      {"b2 hq4 hkv2 sq300 skv260 d128 causal bias=b1qk", kOfPairs},
+      {"b2 hq4 hkv1 sq400 skv140 d40 window=100,30 bias=11qk alibi", kNarrow, Placement::padded},
+      {"b3 hq2 sq577 skv197 d40 bias=bh1k", kNarrow},
+      {"b2 hq2 sq500 skv300 d128 causal-top-left bias=1h1k bias-fp32 attention-mask=b1qk softcap3", kWide,
+       Placement::padded},
+      {"b2 hq2 sq300 skv197 d64 bias=b11k attention-mask=bhqk", kOfPairs, Placement::reversed},
+      {"b4 hq2 sq300 skv197 d64 used causal bias=1hqk attention-mask=b1qk", kNarrow},
+      {"b3 hq2 sq400 skv300 d64 used bias=11qk sink", kNarrow, Placement::reversed},
+      {"b4 hq2 sq300 skv197 d40 used bias=bh1k", kNarrow},
+      {"b1 hq2 sq200 skv300 d192 bias=1hqk attention-mask=b11k", kWide},
+      {"b1 hq2 sq150 skv140 d256 causal bias=bhqk bias-fp32 attention-mask=b1qk", kWide},
+      {"b3 hq8 sq300 skv264 d16 causal bias=bhqk", kNarrow},
+      {"b19 hq30 sq140 skv24 d8 causal-top-left bias=bhqk", kNarrow},
+      {"b19 hq30 sq140 skv24 d8 bias=bh1k", kNarrow},
+  };
+  int number = 0;
+  for (const Row& row : kGradients) {
+    const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+    BackwardCase test = backward_case("backward " + dtype + row.words + " bias-gradient", row.config);
+    test.pair_placement = row.pair_placement;
+    test.with_lse = number % 3 == 0;
+    test.seed = static_cast<std::uint64_t>(number);
+    check_case(devices, test);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("backward with tensors of pairs is right in all modes of the emulator", "[emulator]") {
@@ -51,23 +92,34 @@ TEST_CASE("sm90 backward with tensors of pairs is right in all modes of the emul
   check_rows(devices, kSm90);
 }
 
+TEST_CASE("the gradient of a bias on wgmma is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_bias_gradient_sm90(devices);
+}
+
 // Sums over batch entries, heads and queries have a fixed order, whatever runs first.
 TEST_CASE("the gradient of a bias has the same bits each time, on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
-  for (const char* bias : {"bhqk", "1hqk", "b11k", "111k"}) {
-    BackwardCase test = backward_case(
-        "backward bf16 b4 hq4 hkv2 sq500 skv700 d64 bias=" + std::string(bias) + " bias-gradient deterministic",
-        "sm80 q64 kv64 w4 st2");
-    const BackwardData data(test);
-    const BackwardResult first = run_backward(*devices.runtimes[0], test, data);
-    for (int i = 1; i < 200; ++i) REQUIRE(run_backward(*devices.runtimes[0], test, data).d_bias == first.d_bias);
+  std::vector<const char*> configs = {"sm80 q64 kv64 w4 st2"};
+  if (devices.spec().compute_major == 9) configs.push_back("sm90 q64 kv128 st2 dq=ordered");
+  for (const char* config : configs) {
+    for (const char* bias : {"bhqk", "1hqk", "b11k", "111k"}) {
+      BackwardCase test = backward_case(
+          "backward bf16 b4 hq4 hkv2 sq500 skv700 d64 bias=" + std::string(bias) + " bias-gradient deterministic",
+          config);
+      const BackwardData data(test);
+      const BackwardResult first = run_backward(*devices.runtimes[0], test, data);
+      for (int i = 1; i < 200; ++i) REQUIRE(run_backward(*devices.runtimes[0], test, data).d_bias == first.d_bias);
+    }
   }
 }
 
 TEST_CASE("backward with tensors of pairs is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_rows(devices, kSm80);
-  if (devices.spec().compute_major == 9) check_rows(devices, kSm90);
+  if (devices.spec().compute_major != 9) return;
+  check_rows(devices, kSm90);
+  check_bias_gradient_sm90(devices);
 }
 
 }  // namespace attune::tests

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -149,6 +150,7 @@ std::string to_string(const BackwardCase& test) {
   std::ostringstream text;
   text << canonical_text(test.problem) << " | " << (test.looked_up ? "looked up" : canonical_text(test.config)) << " | "
        << placements[static_cast<int>(test.placement)] << (test.with_lse ? " gradient of LSE" : "");
+  if (test.pair_placement) text << " pairs " << placements[static_cast<int>(*test.pair_placement)];
   if (test.sink) text << " sinks near " << *test.sink;
   if (test.data) text << ' ' << to_string(*test.data);
   return text.str();
@@ -240,7 +242,8 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   };
   const DeviceBuffer lse = upload(data.lse), d_lse = upload(data.d_lse);
   const DeviceTerms terms(device, test.problem, data.terms);
-  const PlacedPairs pairs(device, test.problem, data.terms, test.placement);
+  const Placement pair_placement = test.pair_placement.value_or(test.placement);
+  const PlacedPairs pairs(device, test.problem, data.terms, pair_placement);
   // Those of heads that are not there must not be written.
   constexpr std::size_t kGuard = 2;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -259,17 +262,9 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   terms.add_to(&tensors);
   pairs.add_to(&tensors);
   if (test.with_lse) tensors[Operand::d_lse].data = reinterpret_cast<const void*>(d_lse.pointer());
-  // Elements beside the bias's must not be written.
-  const std::size_t d_bias_bytes =
-      test.problem.bias_gradient ? operand_shape(test.problem, Operand::d_bias).bytes() : 0;
-  constexpr std::size_t kBiasGuard = 16;
-  std::vector<std::byte> d_bias_image(d_bias_bytes + 2 * kBiasGuard, std::byte{0xff});  // NaN
-  const DeviceBuffer d_bias(device, d_bias_image.size());
-  device->copy_to_device(d_bias.pointer(), d_bias_image.data(), d_bias_image.size());
-  if (test.problem.bias_gradient) {
-    tensors[Operand::d_bias] =
-        packed_view(test.problem, Operand::d_bias, reinterpret_cast<const void*>(d_bias.pointer() + kBiasGuard));
-  }
+  std::optional<PlacedBiasGradient> d_bias;
+  if (test.problem.bias_gradient)
+    tensors[Operand::d_bias] = d_bias.emplace(device, test.problem, pair_placement).view();
   if (test.problem.sink) tensors[Operand::d_sinks].data = reinterpret_cast<const float*>(d_sinks.pointer()) + kGuard;
 
   const auto prepared =
@@ -297,12 +292,7 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
     if (!std::isnan(d_sinks_image[i]) || !std::isnan(d_sinks_image[d_sinks_image.size() - 1 - i]))
       result.complaint = "memory beside the gradient of the sinks was overwritten";
   }
-  device->copy_from_device(d_bias_image.data(), d_bias.pointer(), d_bias_image.size());
-  result.d_bias.assign(d_bias_image.begin() + kBiasGuard, d_bias_image.end() - kBiasGuard);
-  for (std::size_t i = 0; i < kBiasGuard; ++i) {
-    if (d_bias_image[i] != std::byte{0xff} || d_bias_image[d_bias_image.size() - 1 - i] != std::byte{0xff})
-      result.complaint = "memory beside the gradient of the bias was overwritten";
-  }
+  if (d_bias) result.d_bias = d_bias->read(&result.complaint);
   const std::pair<const Tensor*, const std::vector<std::uint16_t>*> inputs[] = {
       {&q, &data.q}, {&k, &data.k}, {&v, &data.v}, {&o, &data.o}, {&d_o, &data.d_o}};
   for (const auto& [tensor, values] : inputs) {

@@ -19,10 +19,11 @@ struct BackwardCase {
   KernelConfig config;
   bool looked_up = false;  ///< instead of the config: what a call of the problem finds
   Placement placement = Placement::packed;
-  bool with_lse = false;         ///< the loss depends on LSE
-  std::optional<double> sink;    ///< what the heads' sinks are near; else what the rows' LSE is near
-  double loudness = 0;           ///< Q and K are random around it and around 1, or around 0 where it is 0
-  std::optional<DataKind> data;  ///< instead of loudness
+  std::optional<Placement> pair_placement;  ///< of tensors of pairs, where it is another
+  bool with_lse = false;                    ///< the loss depends on LSE
+  std::optional<double> sink;               ///< what the heads' sinks are near; else what the rows' LSE is near
+  double loudness = 0;                      ///< Q and K are random around it and around 1, or around 0 where it is 0
+  std::optional<DataKind> data;             ///< instead of loudness
   std::uint64_t seed = 1;
 };
 BackwardCase backward_case(const std::string& problem, const std::string& config);

@@ -1,8 +1,11 @@
 // What NVRTC says of the backward kernels of wgmma, without a GPU: spills, and wgmma that waits.
+#include <fmt/format.h>
+
 #include <iterator>
 #include <string>
 
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 #include "tests/catch.h"
 #include "tests/kernels/compiled_resources.h"
 
@@ -151,6 +154,28 @@ TEST_CASE("NVRTC compiles sm90 backward kernels with tiles of tensors of pairs: 
   for (const auto& [words, config, most_spilled] : kWithPairs) {
     if (!draw.takes_next()) continue;
     check_compiled(parse_problem(std::string("backward bf16 b1 hq2 sq1000 ") + words), config, most_spilled);
+  }
+}
+
+// With a window the two threads that load spill a number or two, which they read once for many tiles.
+TEST_CASE("NVRTC compiles the gradient of a bias on wgmma: no wgmma serialized, hardly a spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  for (const char* head_dim : {"d64", "d128", "d256"}) {
+    for (const char* words :
+         {"bias=1hqk", "causal bias=bhqk", "bias=1hqk attention-mask=b11k", "causal bias=1hqk bias-fp32 softcap20",
+          "window=500,100 bias=1hqk attention-mask=b1qk alibi", "causal bias=1hqk attention-mask=b1qk used"}) {
+      if (!draw.takes_next()) continue;
+      const AttentionProblem problem =
+          parse_problem(fmt::format("backward bf16 b4 hq8 sq4096 {} {} bias-gradient", head_dim, words));
+      const KernelPlan plan =
+          generate(problem, parse_config("sm90 q64 kv64 st1 dsst1 split-dkdv dq=atomic"), find_device("h200"));
+      INFO(canonical_text(problem));
+      const KernelLaunch& launch = plan.launches.back();
+      REQUIRE(launch.tile_rows == TileRows::pairs);
+      const KernelResources& resources = compiled_resources(launch);
+      CHECK(resources.spill_bytes <= (hides_first_keys(problem.mask) ? 16 : 0));
+      CHECK(resources.advisories.empty());
+    }
   }
 }
 

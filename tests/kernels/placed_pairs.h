@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "attune/attention.h"
@@ -26,6 +28,21 @@ class PlacedPairs {
     TensorView view;
   };
   std::vector<Placed> placed_;
+};
+
+/// Where a problem's gradient of a bias goes, placed likewise. All that lies between is NaN, and must stay.
+class PlacedBiasGradient {
+ public:
+  PlacedBiasGradient(const std::shared_ptr<Device>& device, const AttentionProblem& problem, Placement placement);
+  TensorView view() const;
+  /// Packed. Complains if anything else was written.
+  std::vector<std::byte> read(std::string* complaint) const;
+
+ private:
+  std::shared_ptr<Device> device_;
+  AttentionProblem problem_;
+  Placement placement_;
+  DeviceBuffer buffer_;
 };
 
 }  // namespace attune::tests

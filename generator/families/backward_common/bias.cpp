@@ -50,8 +50,8 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   fields.push_back(Workspace{kStatistics});
   append_pointers(&fields, {Operand::d_bias});
   append_strides(&fields, {Operand::d_bias});
-  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
-                   Scalar::query_tiles, Scalar::key_tiles, Scalar::bias_batch, Scalar::bias_heads, Scalar::bias_rows});
+  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles,
+                   Scalar::bias_batch, Scalar::bias_heads, Scalar::bias_rows});
   append_lengths(&fields, problem);
   append_mask(&fields, problem);
   fields.push_back(Scalar::softmax_scale_log2);

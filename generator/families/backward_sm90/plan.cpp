@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "generator/families/backward_common/bias.h"
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/key_tiles.h"
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/sinks.h"
 #include "generator/families/backward_common/workspace.h"
+#include "generator/families/backward_sm90/bias.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -144,6 +144,7 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
 void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config, const PairTiles& tiles,
                      TemplateBindings* bindings) {
   tiles.bind(problem, config.pair_stages, bindings);
+  bindings->conditions["pair_tiles"] = tiles.any();
   bindings->conditions["packed"] = false;
   bindings->set("pair_words", tiles.any() ? ", with tiles of pairs" : "");
   bindings->set("key_of_pairs", tiles.any() ? ", i32 first_key" : "");
@@ -316,8 +317,8 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   if (problem.bias_gradient) {
     TemplateBindings bindings;
-    KernelLaunch launch = bias_launch(problem, device, config.block_q, kOrder, &bindings);
-    render("backward_bias", std::move(launch), std::move(bindings));
+    KernelLaunch launch = bias_sm90_launch(problem, device, config.block_q, kOrder, target, &bindings);
+    render("backward_bias_sm90", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);
 }

@@ -74,6 +74,7 @@ void bind_pair_tiles(const AttentionProblem& problem, const PairTiles& tiles, co
                      TemplateBindings* bindings) {
   const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
   tiles.bind(problem, config.pair_stages, bindings);
+  bindings->conditions["pair_tiles"] = tiles.any();
   bindings->set("pair_words", tiles.any() ? ", another one tiles of tensors of pairs" : "");
   bindings->set("consumer_of_terms", tiles.any() ? ", consumer" : "");
   bindings->set("values_of_pair", std::string(biased ? ", pairs.bias(i)" : "") + (masked ? ", pairs.attends(i)" : ""));

@@ -57,7 +57,6 @@ void PairTiles::bind(const AttentionProblem& problem, int stages, TemplateBindin
                         {"panel_columns", std::to_string(tile.panel_columns)},
                         {"panels", std::to_string(tile.panels)}});
   }
-  bindings->conditions["pair_tiles"] = any();
   bindings->set("pair_stages", stages);
   bindings->set("bias_type", std::string(element.ptx));
   bindings->conditions["bias_by_matrices"] = by_matrices;

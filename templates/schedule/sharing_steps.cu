@@ -1,0 +1,55 @@
+// A step of one plane of the bias, for a CTA or a cluster: kStepQueries queries and kStepKeyTiles tiles of keys; of a bias that repeats along the queries all
+// of these. Those of a plane follow each other, so that those in flight share operands in L2.
+struct BiasStep {
+  i32 row_step, key_step, plane;
+
+  __device__ __forceinline__ BiasStep(const Arguments& args, u32 number) {
+    const u32 key_steps = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
+    key_step = static_cast<i32>(number % key_steps);
+    row_step = static_cast<i32>(number / key_steps % row_steps);
+    plane = static_cast<i32>(number / key_steps / row_steps);
+  }
+  // Those of the bias; 0 along which it repeats.
+  __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
+  __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
+};
+
+// The steps of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of steps or of all.
+struct SharingSteps {
+  i32 batch, head, row_step, key_step;  // of the one that is worked on
+
+  __device__ __forceinline__ SharingSteps(const Arguments& args, const BiasStep& step)
+      : batch(step.batch(args)), head(step.head(args)), row_step(step.row_step), key_step(step.key_step) {}
+  // Goes on to one in which some query sees some key, from this one on; false if there is none.
+  __device__ __forceinline__ bool find(const Arguments& args) {
+    while (batch < args.batch) {
+      if (has_pairs(args)) return true;
+      advance(args);
+    }
+    return false;
+  }
+  __device__ __forceinline__ bool next(const Arguments& args) {
+    advance(args);
+    return find(args);
+  }
+
+ private:
+  __device__ __forceinline__ void advance(const Arguments& args) {
+    if (args.bias_rows == 1) {
+      if (++row_step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
+      row_step = 0;
+    }
+    if (args.bias_heads == 1) {
+      if (++head < args.heads_q) return;
+      head = 0;
+    }
+    batch = args.bias_batch == 1 ? batch + 1 : args.batch;
+  }
+  __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
+    const Sequence sequence(args, batch);
+    const i32 first = row_step * kStepQueries, queries = query_count(args, sequence);
+    if (first >= queries) return false;
+    const KeyBlocks blocks(args, sequence, first, (queries - first > kStepQueries ? first + kStepQueries : queries) - 1);
+    return blocks.begin < (key_step + 1) * kStepKeyTiles && key_step * kStepKeyTiles < blocks.end;
+  }
+};
