@@ -122,9 +122,9 @@ struct BackwardErrors {
 /// independent and spread evenly over a step, so that each rounding costs at most 0.41 u of the norm (u/sqrt 3,
 /// averaged over the places in a binade) and the two of P or dS and of the result 0.58 u: 2.3e-3 and 2.8e-4. The noise
 /// is of terms that do not shrink with the gradient: P times the likely error of delta, u sqrt(sum_d dO^2 (o^2 +
-/// sum_j(p^2 v^2))), and h or g for each rounded P or dS, added in squares. Fewer than 256 attended pairs are too few
-/// for such an average: then the elements' bounds alone count. NaN is never within. Throws Error(invalid_argument) for
-/// tensors of a wrong size.
+/// sum_j(p^2 v^2) + (h/u)^2)), and h or g for each rounded P or dS, added in squares. Fewer than 256 attended pairs are
+/// too few for such an average: then the elements' bounds alone count. NaN is never within. Throws
+/// Error(invalid_argument) for tensors of a wrong size.
 ///
 /// A sink: |x - ref| <= min(sum P u e, 8 sqrt(sum (P noise of delta)^2)) + sum 2 P |delta| (1e-5 + 1e-6 |LSE|) + 1e-30,
 /// P = exp(sink - LSE), over all its rows: what delta's errors come to, at most or as independent ones, and what those

@@ -169,7 +169,7 @@ class Backward {
         add_squares(mean.data(), &mean_squares);
         for (std::int64_t d = 0; d < columns_; ++d) {
           const double o = forward_.o[at + d], d_o = d_o_[at + d];
-          likely += d_o * d_o * (o * o + squares[d]);
+          likely += d_o * d_o * (o * o + squares[d] + step_ / unit_ * (step_ / unit_));
         }
         delta_noise_[query] = unit_ * unit_ * likely;
         noise[task] += scale * scale * (mean_squares * delta_noise_[query] + lost_squares);

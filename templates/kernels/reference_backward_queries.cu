@@ -1,7 +1,7 @@
 // In double precision, for a tile of queries of one head, from the O, weight (Σ p |v|) and LSE of the forward's reference. u is the unit
 // roundoff of ${dtype}, h half of its smallest number:
 //
-//   delta = Σ dO o - dLSE           error = Σ |dO| (2 weight + |o| + h/u)       noise = u² Σ dO² (o² + Σ_j p² v²)
+//   delta = Σ dO o - dLSE           error = Σ |dO| (2 weight + |o| + h/u)       noise = u² Σ dO² (o² + Σ_j p² v² + (h/u)²)
 //   x = ${score_formula}      s = the derivative of x by scale q·k_j      e: what kernels lose of 1 - s
 //   p = exp(x - LSE)        ds = p s (dO·v - delta)                     w = |ds| + g/u + p s error / 2
 //   g = h (1 + |dO·v - delta|) + e (1 - s) p |dO·v - delta|
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   // What a row's columns add to its noise lies in the tiles of K and V, its keys' squares beside them.
   const i64 elements = static_cast<i64>(args.batch) * args.heads_q * args.seq_q * kHeadDim;
-  const double scale = args.softmax_scale;
+  const double scale = args.softmax_scale, lost_of_o = args.smallest_step / args.unit_roundoff;
 #pragma unroll
   for (i32 r = 0; r < kRowsOfThread; ++r) {
     const i32 i = mine.first_row + r;
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     const double d_o = at(shared + kGradientOffset, i, mine.column), o = ld_global_f64(args.o_fp64 + index);
     st_global_f64(args.d_q_fp64 + index, scale * value[r]);
     st_global_f64(args.d_q_fp64 + elements + index, scale * weight[r]);
-    st_shared_f64(shared + kKeyOffset + i * kRowStride + mine.column * kDouble, d_o * d_o * (o * o + squares[r]));
+    st_shared_f64(shared + kKeyOffset + i * kRowStride + mine.column * kDouble, d_o * d_o * (o * o + squares[r] + lost_of_o * lost_of_o));
     st_shared_f64(shared + kValueOffset + i * kRowStride + mine.column * kDouble, mean[r] * mean[r]);
   }
   if (query < kTile) st_shared_f64(pair_at(shared, 0, query, key), lost_squares);
