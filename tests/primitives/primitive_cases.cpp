@@ -168,6 +168,14 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
                    {},
                    256,
                    exactly(united)});
+  std::vector<std::uint32_t> highest(64);  // each bit alone, then with all below it
+  for (int i = 0; i < 64; ++i) highest[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(i % 32);
+  cases.push_back(
+      {"bfind_b32",
+       {"out_u32(args, thread, bfind_b32(thread < 32 ? 1u << thread : 0xffffffffu >> (63 - thread)));\n", 64},
+       {},
+       256,
+       exactly(highest)});
   // Warp 0: lane 17 alone says yes; warp 1: nobody; warp 2: everybody.
   std::vector<std::uint32_t> votes(96);
   for (int i = 0; i < 96; ++i) votes[i] = i < 32 || i >= 64;
