@@ -3,7 +3,7 @@ struct VisibleBlocks {
   const i32* words;
 
   VisibleBlocks() = default;
-  // tile: of the ${tiles} tiles of a head.
+  // tile: among the ${tiles} of a head.
   __device__ __forceinline__ VisibleBlocks(const Arguments& args, const Sequence& sequence, i32 head, i32 tile) {
     const i32 batch_of_mask = args.attention_mask_batch == 1 ? 0 : sequence.batch, head_of_mask = args.attention_mask_heads == 1 ? 0 : head;
     const i64 of_head = static_cast<i64>(batch_of_mask) * args.attention_mask_heads + head_of_mask;

@@ -57,16 +57,17 @@ void check_dq_by_softmax(const AttentionProblem& problem, const KernelConfig& co
 // What counts the blocks of a tile, or walks through those of several heads.
 void check_walk_of_visible_queries(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
   if (!config.visible_blocks) return;
-  const auto refuse = [&](bool present, std::string_view what) {
-    if (present) reasons->push_back(fmt::format("visible-blocks: does not go with {}", what));
-  };
-  refuse(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of both tiles");
-  refuse(config.dq == DqAccumulation::ordered, "dq=ordered: each tile waits for the adds of the one before it");
-  refuse(config.tile_scheduler != TileScheduler::single,
-         "tiles that CTAs take one after the other; take "
-         "scheduler=single");
-  refuse(dimensions_of(problem.attention_mask).heads && !config.kv_grad_per_query_head,
-         "a mask of each query head, where a tile walks through the heads that share its keys");
+  refuse_beside_visible_blocks(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of both tiles",
+                               reasons);
+  refuse_beside_visible_blocks(config.dq == DqAccumulation::ordered,
+                               "dq=ordered: each tile waits for the adds of the one before it", reasons);
+  refuse_beside_visible_blocks(config.tile_scheduler != TileScheduler::single,
+                               "tiles that CTAs take one after the other; take "
+                               "scheduler=single",
+                               reasons);
+  refuse_beside_visible_blocks(dimensions_of(problem.attention_mask).heads && !config.kv_grad_per_query_head,
+                               "a mask of each query head, where a tile walks through the heads that share its keys",
+                               reasons);
 }
 
 void check_choices(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {

@@ -72,16 +72,16 @@ void check_key_walk(const KernelConfig& config, std::vector<std::string>* reason
 void check_walk_of_visible(const AttentionProblem& problem, const KernelConfig& config,
                            std::vector<std::string>* reasons) {
   if (!config.visible_blocks) return;
-  const auto refuse = [&](bool present, std::string_view what) {
-    if (present) reasons->push_back(fmt::format("visible-blocks: does not go with {}", what));
-  };
-  refuse(config.overlap == Overlap::across, "overlap=across; take overlap=within");
-  refuse(config.ascending_keys, "ascending-keys");
-  refuse(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of several tiles");
-  refuse(config.key_parts != 1, "parts of the keys");
-  refuse(config.pack_gqa, "pack-gqa: a tile would have rows of several heads, which may have masks of their own");
-  refuse(config.promotion_blocks != 0, "promote");
-  refuse(problem.invariant, "an invariant problem, whose parts hold a fixed number of blocks");
+  refuse_beside_visible_blocks(config.overlap == Overlap::across, "overlap=across; take overlap=within", reasons);
+  refuse_beside_visible_blocks(config.ascending_keys, "ascending-keys", reasons);
+  refuse_beside_visible_blocks(config.cluster > 1, "cluster: its CTAs walk in step through the blocks of several tiles",
+                               reasons);
+  refuse_beside_visible_blocks(config.key_parts != 1, "parts of the keys", reasons);
+  refuse_beside_visible_blocks(
+      config.pack_gqa, "pack-gqa: a tile would have rows of several heads, which may have masks of their own", reasons);
+  refuse_beside_visible_blocks(config.promotion_blocks != 0, "promote", reasons);
+  refuse_beside_visible_blocks(problem.invariant, "an invariant problem, whose parts hold a fixed number of blocks",
+                               reasons);
 }
 
 void check_promotion(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {

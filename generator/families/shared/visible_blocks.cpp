@@ -1,5 +1,7 @@
 #include "generator/families/shared/visible_blocks.h"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -39,6 +41,10 @@ void check_visible_blocks(const AttentionProblem& problem, const KernelConfig& c
                           std::vector<std::string>* reasons) {
   if (config.visible_blocks && problem.attention_mask == PairTensor::none)
     reasons->push_back("visible-blocks: the problem has no attention mask; leave the word out");
+}
+
+void refuse_beside_visible_blocks(bool present, std::string_view what, std::vector<std::string>* reasons) {
+  if (present) reasons->push_back(fmt::format("visible-blocks: does not go with {}", what));
 }
 
 void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, KernelTarget target, BlockWalk walk,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "generator/device/device_spec.h"
@@ -22,6 +23,9 @@ enum class BlockWalk { keys, queries };
 /// A part of infeasibility(): without an attention mask there is nothing to find.
 void check_visible_blocks(const AttentionProblem& problem, const KernelConfig& config,
                           std::vector<std::string>* reasons);
+
+/// Another: what is present and walks through blocks in a way of its own.
+void refuse_beside_visible_blocks(bool present, std::string_view what, std::vector<std::string>* reasons);
 
 /// Adds the launch of kernels/visible_blocks and its buffer, where the config asks for them: before the launch that
 /// walks.
