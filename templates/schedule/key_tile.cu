@@ -1,7 +1,3 @@
-//% if pair_tensors
-//% include attention/head_of_batch
-
-//% end
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -22,14 +18,8 @@ struct KeyTile {
 //% else
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
 //% end
-//% if pair_tensors
-    const HeadOfBatch of_batch(args, head_of_all, heads);
-    sequence = Sequence(args, of_batch.batch);
-    head = of_batch.head;
-//% else
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
-//% end
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }

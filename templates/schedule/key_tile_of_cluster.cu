@@ -1,7 +1,3 @@
-//% if pair_tensors
-//% include attention/head_of_batch
-
-//% end
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says; keys: that exist, none or fewer in the last tile
@@ -10,14 +6,8 @@ struct KeyTile {
   // index: among the pairs of tiles of all heads, all pairs of a head, then those of the next.
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     const i32 pair = index % args.key_tiles, head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-//% if pair_tensors
-    const HeadOfBatch of_batch(args, head_of_all, heads);
-    sequence = Sequence(args, of_batch.batch);
-    head = of_batch.head;
-//% else
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
-//% end
     tile = pair * kCluster + static_cast<i32>(cluster_cta_rank());
     first_key = tile * kBlockKv;
     first_of_cluster = pair * kCluster * kBlockKv;

@@ -25,7 +25,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1

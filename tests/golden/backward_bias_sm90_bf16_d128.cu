@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source b271f2b9f23b896d
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source b2973db2d4d969c2
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -21,7 +21,7 @@
 //   214016  barriers
 //   214184  end
 
-namespace attune_7e47431e29f7c72c {
+namespace attune_81e705254f41649f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -639,7 +639,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1
@@ -1156,4 +1156,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7e47431e29f7c72c
+}  // namespace attune_81e705254f41649f

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source 22cdc3e6b0f296fa
+// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source f582dc468b3e6269
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_bd7e133409431f3a {
+namespace attune_0f5ed683a5214fe7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -395,7 +395,6 @@ struct Arguments {
   i64 attention_mask_stride_batch;
   i64 attention_mask_stride_head;
   i64 attention_mask_stride_row;
-  i32 batch;
 };
 constexpr u32 kArgumentBytes = 704;
 
@@ -612,22 +611,6 @@ struct TileHeads {
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
-// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
-// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
-struct HeadOfBatch {
-  i32 batch, head;
-
-  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
-    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0) || (args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
-      head = place / args.batch;
-      batch = place - head * args.batch;
-    } else {
-      batch = place / heads;
-      head = place - batch * heads;
-    }
-  }
-};
-
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -636,9 +619,8 @@ struct KeyTile {
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    const HeadOfBatch of_batch(args, head_of_all, heads);
-    sequence = Sequence(args, of_batch.batch);
-    head = of_batch.head;
+    sequence = Sequence(args, head_of_all / heads);
+    head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1301,4 +1283,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bd7e133409431f3a
+}  // namespace attune_0f5ed683a5214fe7

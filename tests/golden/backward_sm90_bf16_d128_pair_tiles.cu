@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 53e12e7b42d9917c
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 3b2369c39ee22808
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_230d353d90cd2c93 {
+namespace attune_4d6996234e49a993 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -410,7 +410,6 @@ struct Arguments {
   i64 bias_stride_batch;
   i64 bias_stride_head;
   i64 bias_stride_row;
-  i32 batch;
   TensorMap bias_map;
   i32 bias_by_map;
 };
@@ -614,7 +613,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1
@@ -682,22 +681,6 @@ struct TileHeads {
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
-// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
-// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
-struct HeadOfBatch {
-  i32 batch, head;
-
-  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
-    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0)) {
-      head = place / args.batch;
-      batch = place - head * args.batch;
-    } else {
-      batch = place / heads;
-      head = place - batch * heads;
-    }
-  }
-};
-
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -706,9 +689,8 @@ struct KeyTile {
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    const HeadOfBatch of_batch(args, head_of_all, heads);
-    sequence = Sequence(args, of_batch.batch);
-    head = of_batch.head;
+    sequence = Sequence(args, head_of_all / heads);
+    head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1374,4 +1356,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_230d353d90cd2c93
+}  // namespace attune_4d6996234e49a993

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 attention-mask=bhqk sm90 q64 kv128 st2 overlap=queued pst2 visible-blocks dq=atomic dq-by=softmax · source 3caca4d6585b836a
+// attune backward bf16 d128 attention-mask=bhqk sm90 q64 kv128 st2 overlap=queued pst2 visible-blocks dq=atomic dq-by=softmax · source ac8d83a6ffe8335e
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -28,7 +28,7 @@
 //   181248  barriers
 //   181360  end
 
-namespace attune_c05482ca04299b6d {
+namespace attune_acd619bfd33065a3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -512,7 +512,6 @@ struct Arguments {
   i64 attention_mask_stride_batch;
   i64 attention_mask_stride_head;
   i64 attention_mask_stride_row;
-  i32 batch;
   TensorMap attention_mask_map;
   i32 attention_mask_by_map;
   i32* visible_blocks;
@@ -716,7 +715,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1
@@ -795,22 +794,6 @@ struct TileHeads {
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
-// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
-// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
-struct HeadOfBatch {
-  i32 batch, head;
-
-  __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
-    if ((args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
-      head = place / args.batch;
-      batch = place - head * args.batch;
-    } else {
-      batch = place / heads;
-      head = place - batch * heads;
-    }
-  }
-};
-
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -819,9 +802,8 @@ struct KeyTile {
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    const HeadOfBatch of_batch(args, head_of_all, heads);
-    sequence = Sequence(args, of_batch.batch);
-    head = of_batch.head;
+    sequence = Sequence(args, head_of_all / heads);
+    head = head_of_all - sequence.batch * heads;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
@@ -1523,4 +1505,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c05482ca04299b6d
+}  // namespace attune_acd619bfd33065a3

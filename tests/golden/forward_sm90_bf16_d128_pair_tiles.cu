@@ -1,4 +1,4 @@
-// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source a66ce6ee127800f3
+// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 46cb6c1dde613cfa
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   229376  barriers, numbers of tiles
 //   229496  end
 
-namespace attune_aa41c8b4eadb7072 {
+namespace attune_76cb472d25f1968f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -598,7 +598,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1
@@ -1444,4 +1444,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_aa41c8b4eadb7072
+}  // namespace attune_76cb472d25f1968f

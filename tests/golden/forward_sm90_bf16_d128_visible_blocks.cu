@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source 1a7e7435b537322d
+// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source e59e714af5c3f656
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -22,7 +22,7 @@
 //   180224  barriers, numbers of tiles
 //   180324  end
 
-namespace attune_b39690eb423433eb {
+namespace attune_82aa15d0b58aa612 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -567,7 +567,7 @@ struct PairPanels {
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
-    constexpr i32 kAhead = kRows * kWords % 256 == 0 ? 8 : kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
+    constexpr i32 kAhead = kRows * kWords % 128 == 0 ? 4 : 2;  // words that a lane loads before it stores them
     static_assert(kRows * kWords % (32 * kAhead) == 0);
     bar_warp_sync();  // the warp has read what lay there
 #pragma unroll 1
@@ -1394,4 +1394,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b39690eb423433eb
+}  // namespace attune_82aa15d0b58aa612

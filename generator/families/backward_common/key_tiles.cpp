@@ -7,7 +7,6 @@
 #include "generator/families/shared/bindings.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/mask_geometry.h"
-#include "generator/text/attention_bindings.h"
 
 namespace attune {
 
@@ -53,14 +52,7 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
   return launch.section_heads(problem);
 }
 
-void append_key_tile_order(Arguments* fields, const AttentionProblem& problem, const KernelConfig& config) {
-  const bool sections = config.tile_order == TileOrder::l2_sections;
-  if (sections || problem.has_pair_tensors()) fields->push_back(Scalar::batch);
-  if (sections) fields->push_back(Scalar::section_heads);
-}
-
-void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
-  bind_head_of_batch(problem, bindings);
+void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
   const bool sums = adds_key_sums(config), tickets = takes_tickets(config), parts = config.query_parts > 1;
   bindings->conditions["query_parts"] = parts;
   bindings->set("query_part_count", config.query_parts);

@@ -6,7 +6,6 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/device/device_spec.h"
-#include "generator/plan/kernel_arguments.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
 
@@ -38,9 +37,6 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
 
 /// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV
 /// go.
-void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
-
-/// What a kernel of key tiles finds its tile's batch entry and head by, beside key_tiles and heads.
-void append_key_tile_order(Arguments* fields, const AttentionProblem& problem, const KernelConfig& config);
+void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings);
 
 }  // namespace attune

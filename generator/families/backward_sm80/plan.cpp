@@ -86,8 +86,10 @@ class Launches {
     launch.split.parts = config_.query_parts;
     launch.shared_bytes = shape_.dkdv_shared.bytes();
     Arguments fields = main_arguments(true, problem_, config_);
-    append_key_tile_order(&fields, problem_, config_);
-    if (config_.tile_order == TileOrder::l2_sections) set_key_tile_sections(config_, device_, &launch);
+    if (config_.tile_order == TileOrder::l2_sections) {
+      append(&fields, {Scalar::batch, Scalar::section_heads});
+      set_key_tile_sections(config_, device_, &launch);
+    }
     launch.arguments = ArgumentLayout::of(std::move(fields));
     TemplateBindings bindings = main_bindings(true, shape_.dkdv_shared, shape_.q_tile_bytes);
     const bool adds = config_.dq != DqAccumulation::separate_kernel;
@@ -95,7 +97,7 @@ class Launches {
     bindings.set("query_warps", config_.query_warps);
     bindings.set("dq", partial_name(to_string(config_.dq)));
     bindings.set("tile_keys", "kBlockKv");
-    bind_key_tiles(problem_, config_, &bindings);
+    bind_key_tiles(config_, &bindings);
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "ds_shared" : "registers");

@@ -45,7 +45,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
   if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
-  append_key_tile_order(&fields, problem, config);
+  if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
   append_visible_blocks(&fields, config);
   return fields;
@@ -276,7 +276,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bindings.conditions["shared_tickets"] = config.ticket_blocks > 1;
   bindings.set("ticket_blocks", config.ticket_blocks);
-  bind_key_tiles(problem, config, &bindings);
+  bind_key_tiles(config, &bindings);
   bindings.set("softmax_warpgroups",
                config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
                                  : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
