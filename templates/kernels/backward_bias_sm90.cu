@@ -18,7 +18,7 @@
 //% if clustered
 //
 // The four CTAs of a cluster take two tiles of queries by two of keys. Each loads half of the rows of every panel, for itself and for the CTA that has the same
-// queries, or the same keys.
+// queries, or the same keys. A slot of its own counts as empty when the consumers of all three have left theirs.
 //% end
 //
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
@@ -41,6 +41,7 @@ constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kConsumers = ${consu
 constexpr i32 kRows = ${statistics_rows};  // queries whose statistics lie together
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};
 constexpr i32 kSide = ${side}, kCluster = kSide * kSide;  // CTAs of a cluster along the queries, and along the keys; all
+constexpr u32 kSharingCtas = 2 * kSide - 1;  // to which a CTA sends rows: itself, and those with the same queries or keys
 constexpr i32 kStepQueries = kSide * kBlockQ, kStepKeyTiles = kSide;  // that a cluster takes together
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // threads, warps, rows of a wgmma
@@ -88,7 +89,7 @@ constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  static constexpr u32 kOfSlot = 24, kOfSlots = kOfSlot * kSlots;  // bytes
+  static constexpr u32 kOfSlot = 16, kOfSlots = kOfSlot * kSlots;  // bytes
   static_assert(kOfSlots + 48 == ${barrier_bytes});
   __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + kOfSlot * slot; }
   __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + kOfSlot * slot + 8; }
@@ -99,8 +100,7 @@ struct Barriers {
   __device__ __forceinline__ u32 mask_empty() const { return base + kOfSlots + 24; }
 //% end
 //% if clustered
-  // Whether a slot is free in the CTAs that send to this one, and the sums that the CTA of the second queries sends to that of the first.
-  __device__ __forceinline__ u32 slot_meeting(i32 slot) const { return base + kOfSlot * slot + 16; }
+  // Of the sums that the CTA of the second queries sends to that of the first.
   __device__ __forceinline__ u32 sums_full() const { return base + kOfSlots + 32; }
   __device__ __forceinline__ u32 sums_empty() const { return base + kOfSlots + 40; }
 //% end
@@ -109,10 +109,7 @@ struct Barriers {
     constexpr u32 kConsumerWarps = kWarpgroupWarps * kConsumers;
     for (i32 i = 0; i < kSlots; ++i) {
       mbarrier_init(slot_full(i), 1);
-      mbarrier_init(slot_empty(i), kConsumerWarps);
-//% if clustered
-      mbarrier_init(slot_meeting(i), 2);
-//% end
+      mbarrier_init(slot_empty(i), kConsumerWarps * kSharingCtas);
     }
     mbarrier_init(bias_full(), 1);
     mbarrier_init(bias_empty(), kConsumerWarps);
@@ -132,6 +129,7 @@ struct Barriers {
 // Where this CTA stands in its cluster: 0 or 1.
 __device__ __forceinline__ i32 query_rank() { return static_cast<i32>(cluster_cta_rank() / kSide); }
 __device__ __forceinline__ i32 key_rank() { return static_cast<i32>(cluster_cta_rank() % kSide); }
+constexpr u32 kSameQueries = 1, kSameKeys = 2;  // by what the ranks of CTAs that have these differ
 //% else
 __device__ __forceinline__ i32 query_rank() { return 0; }
 __device__ __forceinline__ i32 key_rank() { return 0; }
@@ -152,9 +150,8 @@ struct OperandLoads {
   PipelineSlot<kSlots> slot;
 //% if clustered
 
-  // By what the ranks of CTAs with the same queries, or the same keys, differ, and the first pair of CTAs that share either, a bit each.
+  // The first pair of CTAs that share queries, or keys, a bit each.
   static_assert(kSide == 2);
-  static constexpr u32 kSameQueries = 1, kSameKeys = 2;
   static constexpr u32 kPairOfQueries = 0b0011, kPairOfKeys = 0b0101;
 
   // Loads one half of the rows of a panel to both of `ctas`.
@@ -176,11 +173,7 @@ struct OperandLoads {
       mbarrier_wait_parity(barriers.slot_empty(slot.stage), slot.parity ^ 1);
       mbarrier_arrive_expect_tx(full, kSlotBytes);
 //% if clustered
-      // The slot must be free in the other CTAs that get a half, too, which is what these meet for. All load the same panels in the same order.
-      const u32 rank = cluster_cta_rank(), meeting = barriers.slot_meeting(slot.stage);
-      mbarrier_arrive_cluster(meeting, rank ^ kSameQueries);
-      mbarrier_arrive_cluster(meeting, rank ^ kSameKeys);
-      mbarrier_wait_parity(meeting, slot.parity);
+      const u32 rank = cluster_cta_rank();
       load_half<kBlockQ>(to, of_queries, full, static_cast<u16>(kPairOfQueries << rank / 2 * 2), rank % 2, panel, head, queries);
       load_half<kBlockKv>(to + kQueryPanelBytes, of_keys, full, static_cast<u16>(kPairOfKeys << rank % 2), rank / 2, panel, head_kv, keys);
 //% else
@@ -342,11 +335,18 @@ struct Consumer {
   // Slots whose products have landed: so many, from that on which lies kBehind before the next one.
   template <i32 kBehind, i32 kCount>
   __device__ __forceinline__ void release() const {
-    if (lane_index() != 0) return;
+    const u32 lane = lane_index();
+    if (lane >= kSharingCtas) return;
 #pragma unroll
     for (i32 i = 0; i < kCount; ++i) {
       const i32 stage = slot.stage - kBehind + i;
-      mbarrier_arrive(barriers.slot_empty(stage < 0 ? stage + kSlots : stage));
+      const u32 empty = barriers.slot_empty(stage < 0 ? stage + kSlots : stage);
+//% if clustered
+      static_assert(kSameQueries == 1 && kSameKeys == 2);
+      mbarrier_arrive_cluster(empty, cluster_cta_rank() ^ lane);
+//% else
+      mbarrier_arrive(empty);
+//% end
     }
   }
 
@@ -481,7 +481,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
 //% if clustered
   const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.sums_parity;
   consumer.sums_parity ^= 1;
-  const u32 other = cluster_cta_rank() ^ OperandLoads::kSameKeys;
+  const u32 other = cluster_cta_rank() ^ kSameKeys;
   if (query_rank() != 0) {
     mbarrier_wait_parity_cluster(consumer.barriers.sums_empty(), parity ^ 1);
     st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);

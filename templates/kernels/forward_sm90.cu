@@ -193,9 +193,8 @@ struct Barriers {
   __device__ __forceinline__ u32 ${rings.name}_empty(i32 stage) const { return base + ${rings.empty} + 8 * stage; }
 //% end
 //% if clustered
-  // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
-  __device__ __forceinline__ u32 meeting(i32 i) const { return base + ${meeting} + 8 * i; }
-  __device__ __forceinline__ u32 passing() const { return meeting(2); }
+  // Where the first CTA's choice of a tile reaches the others of the cluster.
+  __device__ __forceinline__ u32 passing() const { return base + ${passing}; }
   __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
 //% end
   __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + ${tile_numbers} + 4 * q_stage; }
@@ -209,7 +208,6 @@ struct Barriers {
     }
 //% end
 //% if clustered
-    for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
     mbarrier_init(passing(), 1);
 //% end
     fence_mbarrier_init();

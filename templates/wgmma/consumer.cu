@@ -206,6 +206,17 @@ struct Consumer {
     if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
     q.advance();
   }
+//% if clustered
+  // Each CTA of the cluster sends rows to all of them: a lane for each says that they may come.
+  __device__ __forceinline__ void release_k() {
+    if (lane_index() < kCluster) mbarrier_arrive_cluster(barriers.k_empty(k.stage), lane_index());
+    k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    if (lane_index() < kCluster) mbarrier_arrive_cluster(barriers.v_empty(v.stage), lane_index());
+    v.advance();
+  }
+//% else
   __device__ __forceinline__ void release_k() {
     if (lane_index() == 0) mbarrier_arrive(barriers.k_empty(k.stage));
     k.advance();
@@ -214,6 +225,7 @@ struct Consumer {
     if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
     v.advance();
   }
+//% end
 //% if pair_tiles
   __device__ __forceinline__ void wait_pairs() const { mbarrier_wait_parity(barriers.pairs_full(pairs.stage), pairs.parity); }
   __device__ __forceinline__ void release_pairs() {

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source b2973db2d4d969c2
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 116afe86820dcc38
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -11,7 +11,7 @@
 // the operands, into a ring of slots, another one the tile of the bias, once, and those of the attention mask. Each of the others owns 64 queries: their S, dP and sums.
 //
 // The four CTAs of a cluster take two tiles of queries by two of keys. Each loads half of the rows of every panel, for itself and for the CTA that has the same
-// queries, or the same keys.
+// queries, or the same keys. A slot of its own counts as empty when the consumers of all three have left theirs.
 //
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
 //        0  bias  [1][2][128][64]
@@ -19,9 +19,9 @@
 //    49152  sums of the other CTA  [128], fp32
 //    50176  Q and K, or dO and V  [5][2][128][64]
 //   214016  barriers
-//   214184  end
+//   214144  end
 
-namespace attune_81e705254f41649f {
+namespace attune_df84d1fe02483981 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -187,13 +187,14 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at the barrier that lies at this address in CTA `cta` of the cluster.
+// Arrives at the barrier that lies at this address in CTA `cta` of the cluster, to say that what this thread has read may be overwritten. What it has written
+// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, over a thousand clocks.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(barrier), "r"(cta) : "memory");
 }
 
@@ -387,6 +388,7 @@ constexpr i32 kBlockQ = 128, kBlockKv = 128, kConsumers = 2, kSlots = 5;
 constexpr i32 kRows = 64;  // queries whose statistics lie together
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;
 constexpr i32 kSide = 2, kCluster = kSide * kSide;  // CTAs of a cluster along the queries, and along the keys; all
+constexpr u32 kSharingCtas = 2 * kSide - 1;  // to which a CTA sends rows: itself, and those with the same queries or keys
 constexpr i32 kStepQueries = kSide * kBlockQ, kStepKeyTiles = kSide;  // that a cluster takes together
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // threads, warps, rows of a wgmma
@@ -748,16 +750,15 @@ constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
   u32 base;
-  static constexpr u32 kOfSlot = 24, kOfSlots = kOfSlot * kSlots;  // bytes
-  static_assert(kOfSlots + 48 == 168);
+  static constexpr u32 kOfSlot = 16, kOfSlots = kOfSlot * kSlots;  // bytes
+  static_assert(kOfSlots + 48 == 128);
   __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + kOfSlot * slot; }
   __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + kOfSlot * slot + 8; }
   __device__ __forceinline__ u32 bias_full() const { return base + kOfSlots; }
   __device__ __forceinline__ u32 bias_empty() const { return base + kOfSlots + 8; }
   __device__ __forceinline__ u32 mask_full() const { return base + kOfSlots + 16; }
   __device__ __forceinline__ u32 mask_empty() const { return base + kOfSlots + 24; }
-  // Whether a slot is free in the CTAs that send to this one, and the sums that the CTA of the second queries sends to that of the first.
-  __device__ __forceinline__ u32 slot_meeting(i32 slot) const { return base + kOfSlot * slot + 16; }
+  // Of the sums that the CTA of the second queries sends to that of the first.
   __device__ __forceinline__ u32 sums_full() const { return base + kOfSlots + 32; }
   __device__ __forceinline__ u32 sums_empty() const { return base + kOfSlots + 40; }
 
@@ -765,8 +766,7 @@ struct Barriers {
     constexpr u32 kConsumerWarps = kWarpgroupWarps * kConsumers;
     for (i32 i = 0; i < kSlots; ++i) {
       mbarrier_init(slot_full(i), 1);
-      mbarrier_init(slot_empty(i), kConsumerWarps);
-      mbarrier_init(slot_meeting(i), 2);
+      mbarrier_init(slot_empty(i), kConsumerWarps * kSharingCtas);
     }
     mbarrier_init(bias_full(), 1);
     mbarrier_init(bias_empty(), kConsumerWarps);
@@ -781,6 +781,7 @@ struct Barriers {
 // Where this CTA stands in its cluster: 0 or 1.
 __device__ __forceinline__ i32 query_rank() { return static_cast<i32>(cluster_cta_rank() / kSide); }
 __device__ __forceinline__ i32 key_rank() { return static_cast<i32>(cluster_cta_rank() % kSide); }
+constexpr u32 kSameQueries = 1, kSameKeys = 2;  // by what the ranks of CTAs that have these differ
 // What this CTA has of a step: the first query, and the tile of keys.
 __device__ __forceinline__ i32 first_query_of(i32 row_step) { return row_step * kStepQueries + query_rank() * kBlockQ; }
 __device__ __forceinline__ i32 key_tile_of(i32 key_step) { return key_step * kStepKeyTiles + key_rank(); }
@@ -796,9 +797,8 @@ struct OperandLoads {
   u32 shared;
   PipelineSlot<kSlots> slot;
 
-  // By what the ranks of CTAs with the same queries, or the same keys, differ, and the first pair of CTAs that share either, a bit each.
+  // The first pair of CTAs that share queries, or keys, a bit each.
   static_assert(kSide == 2);
-  static constexpr u32 kSameQueries = 1, kSameKeys = 2;
   static constexpr u32 kPairOfQueries = 0b0011, kPairOfKeys = 0b0101;
 
   // Loads one half of the rows of a panel to both of `ctas`.
@@ -818,11 +818,7 @@ struct OperandLoads {
       const u32 full = barriers.slot_full(slot.stage), to = shared + kSlotOffset + slot.stage * kSlotBytes;
       mbarrier_wait_parity(barriers.slot_empty(slot.stage), slot.parity ^ 1);
       mbarrier_arrive_expect_tx(full, kSlotBytes);
-      // The slot must be free in the other CTAs that get a half, too, which is what these meet for. All load the same panels in the same order.
-      const u32 rank = cluster_cta_rank(), meeting = barriers.slot_meeting(slot.stage);
-      mbarrier_arrive_cluster(meeting, rank ^ kSameQueries);
-      mbarrier_arrive_cluster(meeting, rank ^ kSameKeys);
-      mbarrier_wait_parity(meeting, slot.parity);
+      const u32 rank = cluster_cta_rank();
       load_half<kBlockQ>(to, of_queries, full, static_cast<u16>(kPairOfQueries << rank / 2 * 2), rank % 2, panel, head, queries);
       load_half<kBlockKv>(to + kQueryPanelBytes, of_keys, full, static_cast<u16>(kPairOfKeys << rank % 2), rank / 2, panel, head_kv, keys);
       slot.advance();
@@ -966,11 +962,14 @@ struct Consumer {
   // Slots whose products have landed: so many, from that on which lies kBehind before the next one.
   template <i32 kBehind, i32 kCount>
   __device__ __forceinline__ void release() const {
-    if (lane_index() != 0) return;
+    const u32 lane = lane_index();
+    if (lane >= kSharingCtas) return;
 #pragma unroll
     for (i32 i = 0; i < kCount; ++i) {
       const i32 stage = slot.stage - kBehind + i;
-      mbarrier_arrive(barriers.slot_empty(stage < 0 ? stage + kSlots : stage));
+      const u32 empty = barriers.slot_empty(stage < 0 ? stage + kSlots : stage);
+      static_assert(kSameQueries == 1 && kSameKeys == 2);
+      mbarrier_arrive_cluster(empty, cluster_cta_rank() ^ lane);
     }
   }
 
@@ -1075,7 +1074,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
   const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.sums_parity;
   consumer.sums_parity ^= 1;
-  const u32 other = cluster_cta_rank() ^ OperandLoads::kSameKeys;
+  const u32 other = cluster_cta_rank() ^ kSameKeys;
   if (query_rank() != 0) {
     mbarrier_wait_parity_cluster(consumer.barriers.sums_empty(), parity ^ 1);
     st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
@@ -1156,4 +1155,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_81e705254f41649f
+}  // namespace attune_df84d1fe02483981

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source c9ff4b1026b334fc
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 517d7353a524bd60
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,9 +17,9 @@
 //    65536  K  [2][4][80][64]
 //   147456  V  [1][4][80][64]
 //   188416  barriers, numbers of tiles
-//   188512  end
+//   188496  end
 
-namespace attune_3b82e29a0e089985 {
+namespace attune_7052f726287ebb3f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -188,13 +188,14 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at the barrier that lies at this address in CTA `cta` of the cluster.
+// Arrives at the barrier that lies at this address in CTA `cta` of the cluster, to say that what this thread has read may be overwritten. What it has written
+// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, over a thousand clocks.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(barrier), "r"(cta) : "memory");
 }
 
@@ -612,11 +613,10 @@ struct Barriers {
   __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 32 + 8 * stage; }
   __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 48 + 8 * stage; }
   __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 56 + 8 * stage; }
-  // Where the producers of the cluster meet, and where the first one's choice of a tile reaches the others.
-  __device__ __forceinline__ u32 meeting(i32 i) const { return base + 64 + 8 * i; }
-  __device__ __forceinline__ u32 passing() const { return meeting(2); }
+  // Where the first CTA's choice of a tile reaches the others of the cluster.
+  __device__ __forceinline__ u32 passing() const { return base + 64; }
   __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 88 + 4 * q_stage; }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 72 + 4 * q_stage; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -626,13 +626,12 @@ struct Barriers {
     }
     for (i32 i = 0; i < 2; ++i) {
       mbarrier_init(k_full(i), 1);
-      mbarrier_init(k_empty(i), kConsumerWarps);
+      mbarrier_init(k_empty(i), kConsumerWarps * kCluster);
     }
     for (i32 i = 0; i < 1; ++i) {
       mbarrier_init(v_full(i), 1);
-      mbarrier_init(v_empty(i), kConsumerWarps);
+      mbarrier_init(v_empty(i), kConsumerWarps * kCluster);
     }
-    for (i32 i = 0; i < 2; ++i) mbarrier_init(meeting(i), kCluster - 1);
     mbarrier_init(passing(), 1);
     fence_mbarrier_init();
   }
@@ -704,24 +703,18 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
-// Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of
-// each counts the bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barrier of their own, and before each
-// load the producers meet, so that one thread sends one arrival to another SM for a tile. All CTAs load the same tiles in the same order,
-// hence none is more than a meeting ahead: two barriers, one after the other, are enough.
+// Each CTA of a cluster loads a part of the rows of every tile of K and V and sends it to all of them, to the same place. The full barrier of each counts the
+// bytes of all parts. A buffer must be free in every CTA: consumers arrive at the empty barriers of all. Other CTAs' parts may come before this one expects
+// them, but not before its consumers have left the buffer.
 struct KvLoads {
   static constexpr i32 kRows = kBlockKv / kCluster;
   static constexpr u16 kAllCtas = (1 << kCluster) - 1;
   static_assert(kCluster == 2 && kRows % 8 == 0);  // the swizzle's pattern repeats every 8 rows
   Barriers barriers;
-  u32 meetings = 0;
 
-  // Loads into a buffer that this CTA's consumers have left.
-  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
+  // Loads into a buffer that the consumers of all CTAs have left.
+  __device__ __forceinline__ void load(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) const {
     const u32 rank = cluster_cta_rank();
-    const u32 meeting = barriers.meeting(meetings % 2);
-    mbarrier_arrive_cluster(meeting, rank ^ 1);
-    mbarrier_wait_parity(meeting, meetings / 2 & 1);
-    ++meetings;
     mbarrier_arrive_expect_tx(full, kKvTileBytes);
     place.row += static_cast<i32>(rank) * kRows;
 #pragma unroll
@@ -1016,12 +1009,13 @@ struct Consumer {
     if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
     q.advance();
   }
+  // Each CTA of the cluster sends rows to all of them: a lane for each says that they may come.
   __device__ __forceinline__ void release_k() {
-    if (lane_index() == 0) mbarrier_arrive(barriers.k_empty(k.stage));
+    if (lane_index() < kCluster) mbarrier_arrive_cluster(barriers.k_empty(k.stage), lane_index());
     k.advance();
   }
   __device__ __forceinline__ void release_v() {
-    if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
+    if (lane_index() < kCluster) mbarrier_arrive_cluster(barriers.v_empty(v.stage), lane_index());
     v.advance();
   }
 
@@ -1267,4 +1261,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3b82e29a0e089985
+}  // namespace attune_7052f726287ebb3f

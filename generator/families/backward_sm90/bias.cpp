@@ -23,9 +23,8 @@ constexpr int kPairStages = 1;  // the bias stays for a tile, and the mask's nex
 constexpr int kMostSlots = 6;
 constexpr int kLoaderRegisters = 24, kSumsRegisters = kMostRegistersOfThread;  // of a thread that loads, and that sums
 
-// Of each slot a full and an empty one, and one for the CTAs of a cluster to meet; full and empty ones of the tiles of
-// bias and mask, and of another CTA's sums.
-constexpr std::size_t kBarriersOfSlot = 3, kOtherBarriers = 6;
+// Of each slot a full and an empty one, as of the tiles of bias and mask, and of another CTA's sums.
+constexpr std::size_t kBarriersOfSlot = 2, kOtherBarriers = 6;
 std::size_t barrier_bytes(int slots) {
   return (kBarriersOfSlot * static_cast<std::size_t>(slots) + kOtherBarriers) * kMbarrierBytes;
 }

@@ -1,9 +1,12 @@
 #include "generator/families/backward_sm90/family.h"
 
+#include <fmt/format.h>
+
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/defaults.h"
 #include "generator/families/backward_sm90/plan.h"
+#include "generator/families/backward_sm90/shape.h"
 #include "generator/families/family_word.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
@@ -25,6 +28,11 @@ std::optional<KernelConfig> default_of(const Question& question) {
 
 Adaptation adapt(const Question& question, const KernelConfig& config) {
   Adaptation adaptation = adapt_backward(question, config);
+  if (config.ctas_per_sm > 1 && question.problem.head_dim > kMostHeadDimOfTwoCtas) {
+    adaptation.config.ctas_per_sm = 1;
+    adaptation.changes.push_back(
+        fmt::format("without cta{}, which spills for head dims above {}", config.ctas_per_sm, kMostHeadDimOfTwoCtas));
+  }
   adapt_visible_blocks(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
   return adaptation;

@@ -51,21 +51,24 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
 }
 
 // What struct Barriers is made of.
-void bind_barriers(const BarrierLayout& layout, bool passed_numbers, TemplateBindings* bindings) {
+void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool clustered, TemplateBindings* bindings) {
   auto& rings = bindings->lists["rings"];
-  const bool pairs = layout.rings.back().stages > 0;
+  const auto& [q, k, v, pairs] = layout.rings;
   bindings->conditions["passed_numbers"] = passed_numbers;
   for (const BarrierLayout::Ring& ring : layout.rings) {
     if (ring.stages == 0) continue;
-    // Who copies pairs learns of the tile from its Q, and says when it has read its number.
-    const bool of_q = &ring == &layout.rings.front();
+    // Who copies pairs learns of the tile from its Q, and says when it has read its number. Buffers of K and V are left
+    // by all consumers of a cluster.
+    const bool by_loader = &ring == &q && pairs.stages > 0 && passed_numbers;
+    const bool by_cluster = clustered && (&ring == &k || &ring == &v);
+    const char* const also = by_loader ? " + 1" : by_cluster ? " * kCluster" : "";
     rings.push_back({{"name", ring.name},
-                     {"leavers", of_q && pairs && passed_numbers ? "kConsumerWarps + 1" : "kConsumerWarps"},
+                     {"leavers", std::string("kConsumerWarps") + also},
                      {"stages", std::to_string(ring.stages)},
                      {"full", std::to_string(ring.full)},
                      {"empty", std::to_string(ring.empty)}});
   }
-  bindings->set("meeting", layout.meeting);
+  bindings->set("passing", layout.passing);
   bindings->set("tile_numbers", layout.tile_numbers);
 }
 
@@ -171,7 +174,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("panels", shape.panels);
   bindings.set("swizzle_mode", swizzle_mode(shape.panel_columns));
   shape.shared.bind(&bindings);
-  bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, &bindings);
+  bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, config.cluster > 1,
+                &bindings);
   bind_pair_tiles(problem, shape.pair_tiles, config, &bindings);
   bind_visible_blocks(config, BlockWalk::keys, &bindings);
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;

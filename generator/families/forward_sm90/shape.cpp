@@ -26,7 +26,7 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
   };
   layout.rings = {ring("q", config.q_stages), ring("k", config.stages), ring("v", v_stages)};
   if (config.pair_stages > 0) layout.rings.back() = ring("pairs", config.pair_stages);
-  layout.meeting = take(clustered ? 3 : 0, kMbarrierBytes);
+  layout.passing = take(clustered ? 1 : 0, kMbarrierBytes);
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
   return layout;
 }

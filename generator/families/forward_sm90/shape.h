@@ -19,7 +19,7 @@ struct BarrierLayout {
     int full = 0, empty = 0;
   };
   std::array<Ring, 4> rings{};  ///< of Q, K, V and, with stages, pairs: full and empty barriers of each stage
-  int meeting = 0;              ///< in a cluster two, where producers meet, and one that says that a number has come
+  int passing = 0;              ///< in a cluster one that says that a number has come
   int tile_numbers = 0;         ///< of each tile of Q; in a cluster one more, that has come from its first CTA
   int bytes = 0;
 };

@@ -10,13 +10,14 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at the barrier that lies at this address in CTA `cta` of the cluster.
+// Arrives at the barrier that lies at this address in CTA `cta` of the cluster, to say that what this thread has read may be overwritten. What it has written
+// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, over a thousand clocks.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(barrier), "r"(cta) : "memory");
 }
 

@@ -1,6 +1,7 @@
 #include "generator/families/backward_sm90/defaults.h"
 
 #include <string>
+#include <vector>
 
 #include "generator/families/family_word.h"
 #include "generator/generate.h"
@@ -72,4 +73,15 @@ TEST_CASE("each head dim has a default of wgmma that fits", "[nogpu]") {
       CHECK(infeasibility(problem, *config, device).empty());
     }
   }
+}
+
+TEST_CASE("a config of narrow heads comes to wide ones without its second CTA", "[nogpu]") {
+  const KernelConfig narrow = parse_config("sm90 q64 kv64 st3 cta2 dq=atomic dsst1 early4");
+  const auto adapted_to = [&](const char* problem) {
+    return adapted(parse_problem(problem), narrow, find_device("h200"));
+  };
+  CHECK(adapted_to("backward b8 hq16 sq577 d32")->changes.empty());
+  const auto wide = adapted_to("backward b8 hq16 sq577 d64");
+  CHECK(wide->config.ctas_per_sm == 1);
+  CHECK(wide->changes == std::vector<std::string>{"without cta2, which spills for head dims above 32"});
 }
