@@ -231,22 +231,48 @@ struct QueryRow {
   float slope, from_diagonal;  // from_diagonal: the distance of the thread's first key from the diagonal of the query
 //% end
 
-  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 ${key_of_row})
-      : lse_log2(-negative_infinity()), delta(0) {
-    if (query < stored_queries(args)) {
-      const float* statistics = statistics_of_query(args, sequence, head, query);
-      lse_log2 = lse_log2_of(statistics, query % kRows);
-      delta = delta_of(statistics, query % kRows);
-    }
+  // statistics: of the block of kRows queries that this one lies in.
+  __device__ __forceinline__ QueryRow(const Arguments& args, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
+    if (query >= stored_queries(args)) return;
+    lse_log2 = lse_log2_of(statistics, query % kRows);
+    delta = delta_of(statistics, query % kRows);
+  }
 //% if alibi
+  __device__ __forceinline__ void set_alibi(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 first_key) {
     slope = alibi_slope(args, sequence, head);
     from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, query));
-//% end
   }
+//% end
   // Of P, beside the score.
   __device__ __forceinline__ float exponent(float bias, i32 ${distance_of_row}) const {
     constexpr float kLog2E = 1.44269504088896340736f;
     return fma_rn_f32(kLog2E, bias, ${row_exponent});
+  }
+};
+
+// Whether some pair of a tile of S is hidden, or a query of it does not exist.
+__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
+  const Sequence sequence(args, at.batch);
+  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
+  if (end > query_count(args, sequence)) return true;
+  const KeyBlocks blocks(args, sequence, first, end - 1);
+  const i32 key_tile = key_tile_of(at.key_step);
+  return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
+}
+
+// The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as
+// divergent.
+struct SharingTiles {
+  SharingSteps at;
+  bool any, hides;  // whether there is one, and whether some pair of it is hidden
+
+  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasStep& step) : at(args, step) {
+    any = vote_sync_any(at.find(args));
+    hides = vote_sync_any(any && hides_pairs(args, at));
+  }
+  __device__ __forceinline__ void next(const Arguments& args) {
+    any = vote_sync_any(at.next(args));
+    if (SharingSteps::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
   }
 };
 
@@ -262,23 +288,35 @@ struct Consumer {
 //% if attention_mask
   u32 mask_parity = 0;
 //% end
-//% if clustered
-  u32 sums_parity = 0;
-//% end
 
   __device__ __forceinline__ i32 first_row_of_warp() const { return index * kWarpgroupRows + static_cast<i32>(warp_index() % kWarpgroupWarps) * 16; }
 
-  // Adds P ∘ (dP - delta) of a tile of S.
+  // Adds P ∘ (dP - delta) of a tile of S. What it needs beside its products is looked up while these run, and so is
+  // the next tile; before them where a mask is loaded, for which they leave no registers.
   template <bool kMasked>
-  __device__ __forceinline__ void add_tile(const SharingSteps& at, ScoreFragments& sums) {
+  __device__ __forceinline__ void add_tile(SharingTiles& tiles, ScoreFragments& sums) {
+    ScoreFragments s, dp;
+//% if !attention_mask
+    multiply<0>(s);                // S = Q Kᵀ
+    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
+//% end
+    const SharingSteps& at = tiles.at;
     const Sequence sequence(args, at.batch);
     const i32 query = first_query_of(at.row_step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
     const i32 first_key = key_tile_of(at.key_step) * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
-    const QueryRow rows[2] = {QueryRow(args, sequence, at.head, query, first_key), QueryRow(args, sequence, at.head, query + 8, first_key)};
+    static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
+    const float* const statistics = statistics_of_query(args, sequence, at.head, query);
+    QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
+//% if alibi
+    rows[0].set_alibi(args, sequence, at.head, query, first_key);
+    rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
+//% end
     load_pairs(at, sequence);
-    ScoreFragments s, dp;
+    tiles.next(args);
+//% if attention_mask
     multiply<0>(s);                // S = Q Kᵀ
     multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
+//% end
     wgmma_wait_group<kPanelsUnderWay>();
     wgmma_landed(s);
     if (kPanels <= kPanelsUnderWay) release<2 * kPanelsUnderWay, kPanelsUnderWay>();
@@ -479,16 +517,15 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
 //% if clustered
-  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.sums_parity;
-  consumer.sums_parity ^= 1;
+  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.bias_parity;  // both rings go on once a tile of the bias
   const u32 other = cluster_cta_rank() ^ kSameKeys;
   if (query_rank() != 0) {
-    mbarrier_wait_parity_cluster(consumer.barriers.sums_empty(), parity ^ 1);
+    mbarrier_wait_parity(consumer.barriers.sums_empty(), parity ^ 1);
     st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
     return;
   }
   if (key == 0) mbarrier_arrive_expect_tx(consumer.barriers.sums_full(), kFloat * kBlockKv);
-  mbarrier_wait_parity_cluster(consumer.barriers.sums_full(), parity);
+  mbarrier_wait_parity(consumer.barriers.sums_full(), parity);
   sum += bits_to_f32(ld_shared_b32(place));
   bar_warp_sync();
   if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), other);
@@ -496,28 +533,17 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
-// Whether some pair of a tile of S is hidden, or a query of it does not exist.
-__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
-  const Sequence sequence(args, at.batch);
-  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
-  if (end > query_count(args, sequence)) return true;
-  const KeyBlocks blocks(args, sequence, first, end - 1);
-  const i32 key_tile = key_tile_of(at.key_step);
-  return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
-}
-
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Consumer consumer{args, barriers, shared, index};
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    SharingTiles tiles(args, BiasStep(args, number));
     ScoreFragments sums = {};
-    // A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as divergent.
-    const bool any = vote_sync_any(at.find(args));
-    for (bool more = any; more; more = vote_sync_any(at.next(args))) {
-      if (vote_sync_any(hides_pairs(args, at)))
-        consumer.add_tile<true>(at, sums);
+    const bool any = tiles.any;
+    while (tiles.any) {
+      if (tiles.hides)
+        consumer.add_tile<true>(tiles, sums);
       else
-        consumer.add_tile<false>(at, sums);
+        consumer.add_tile<false>(tiles, sums);
     }
     const BiasStep step(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
     char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);

@@ -30,8 +30,14 @@ struct SharingSteps {
   }
   __device__ __forceinline__ bool next(const Arguments& args) {
     advance(args);
-    return find(args);
+    return differ(args) ? find(args) : batch < args.batch;
   }
+  // Whether one of these steps may see other pairs than the next one.
+//% if short_sequences
+  __device__ __forceinline__ static bool differ(const Arguments&) { return true; }
+//% else
+  __device__ __forceinline__ static bool differ(const Arguments& args) { return args.bias_rows == 1; }
+//% end
 
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {

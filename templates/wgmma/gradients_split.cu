@@ -27,7 +27,7 @@ struct ProbabilityPipe {
   // Before P is put.
   __device__ __forceinline__ void wait_empty(const PipelineSlot<kDsStages>& slot) const {
 //% if p_in_ds
-    mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(slot.stage), slot.parity ^ 1);
+    mbarrier_wait_parity(barriers.ds_empty(slot.stage), slot.parity ^ 1);
 //% else
     mbarrier_wait_parity(barriers.p_empty(slot.stage * kKeyGroups + group), slot.parity ^ 1);
 //% end

@@ -156,7 +156,7 @@ struct SoftmaxWarpgroup {
 //% end
 //% if !p_in_ds
   // Until the buffer of the block's dS is free.
-  __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity${cluster_suffix}(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
+  __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
 //% end
   // Hands dSᵀ of a block to ${ds_readers}${to_peer}.
   __device__ __forceinline__ void publish(const PackedScores& ds_of_block) {

@@ -554,7 +554,7 @@ barrier_cluster_sync();
   }
   {
     // Each CTA writes a row, sends it to the other one of its cluster, and says when it has read the other's.
-    PrimitiveCase test{"cp_async_bulk_copy_cluster mbarrier_wait_parity_cluster",
+    PrimitiveCase test{"cp_async_bulk_copy_cluster",
                        sm90_kernel(R"(
 const u32 own = shared_base(), peer = own + 512, full = own + 1024, empty = full + 8, other = cluster_cta_rank() ^ 1;
 if (thread == 0) {
@@ -564,7 +564,7 @@ if (thread == 0) {
 }
 barrier_cluster_sync();
 for (u32 round = 0; round < 3; ++round) {
-  if (round > 0) mbarrier_wait_parity_cluster(empty, (round - 1) & 1);
+  if (round > 0) mbarrier_wait_parity(empty, (round - 1) & 1);
   st_shared_b32(own + 4 * thread, 1000 * block_index() + 100 * round + thread);
   fence_proxy_async();
   bar_warp_sync();

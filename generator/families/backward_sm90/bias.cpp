@@ -124,7 +124,6 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bindings->set("statistics_order", name_of(order));
   bindings->set("mask_words", masked ? ", and those of the attention mask" : "");
   bindings->set("sequence_of_pairs", masked ? "const Sequence& sequence" : "const Sequence& /*sequence*/");
-  bindings->set("key_of_row", problem.alibi ? "first_key" : "/*first_key*/");
   bindings->set("distance_of_row", problem.alibi ? "distance" : "/*distance*/");
   bindings->set("row_exponent",
                 problem.alibi ? "fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), -lse_log2)"

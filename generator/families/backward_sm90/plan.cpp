@@ -237,7 +237,6 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool pair = config.cluster > 1;
   bindings.conditions["clustered"] = pair;
-  bindings.set("cluster_suffix", pair ? "_cluster" : "");
   bindings.set("cluster", config.cluster);
   bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
   bindings.set("walked_keys", pair ? "tile.first_of_cluster, tile.keys_of_cluster" : "tile.first_key, tile.keys");

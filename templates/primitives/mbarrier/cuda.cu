@@ -53,16 +53,3 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
   }
 }
-
-// The same, where threads of other CTAs of the cluster arrive: what they did before comes before what this thread does next.
-__device__ __forceinline__ void mbarrier_wait_parity_cluster(u32 barrier, u32 parity) {
-  u32 done;
-  do {
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, p;\n"
-        "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  } while (done == 0);
-}

@@ -34,8 +34,3 @@ inline bool mbarrier_try_wait_parity(u32 barrier, u32 parity) {
 }
 
 inline void mbarrier_wait_parity(u32 barrier, u32 parity) { emulator.mbarrier_wait("mbarrier_wait_parity", barrier, parity, kWait); }
-
-// The same, where threads of other CTAs of the cluster arrive: what they did before comes before what this thread does next.
-inline void mbarrier_wait_parity_cluster(u32 barrier, u32 parity) {
-  emulator.mbarrier_wait("mbarrier_wait_parity_cluster", barrier, parity, kWait);
-}
