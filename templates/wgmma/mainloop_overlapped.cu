@@ -20,10 +20,13 @@ struct Mainloop {
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.pass_order();
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(rows, block);
+    softmax_of<true, kMasked>(rows, block${terms_of_block});
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
@@ -35,10 +38,13 @@ struct Mainloop {
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(rows, block);
+    softmax_of<false, kMasked>(rows, block${terms_of_block});
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -56,11 +62,14 @@ struct Mainloop {
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(rows, block);
+    softmax_of<true, kMasked>(rows, block${terms_of_block});
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -78,10 +87,13 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block${parameter_of_terms}) {
     ScoreFunction(args).modify(s);
-//% if score_terms
-    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
+//% if pair_tiles
+    terms.apply<kMasked>(s);
+//% end
+//% if terms_of_rows
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)

@@ -17,10 +17,16 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     take_scores();
     ScoreFunction(args).modify(s);
-//% if score_terms
-    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
+//% if pair_tiles
+    terms.apply<kMasked>(s);
+//% end
+//% if terms_of_rows
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.first<${may_hide}>(s);
@@ -33,13 +39,19 @@ struct Mainloop {
     consumer.wait_order();
     consumer.issue_pv(o);              // O = O + P V
     consumer.issue_qk(s);              // S = Q Kᵀ
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     wgmma_wait_group<1>();
     wgmma_landed(o);
     consumer.release_v();
     take_scores();
     ScoreFunction(args).modify(s);
-//% if score_terms
-    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
+//% if pair_tiles
+    terms.apply<kMasked>(s);
+//% end
+//% if terms_of_rows
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.update<${may_hide_and_masked}>(s);

@@ -27,13 +27,19 @@ struct Mainloop {
     consumer.wait_k();
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
+//% if pair_tiles
+    PairTerms terms(args, rows, block, consumer);
+//% end
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.pass_order();
     consumer.release_k();
     ScoreFunction(args).modify(s);
-//% if score_terms
-    apply_terms<kMasked>(s, args, rows, block${consumer_of_terms});
+//% if pair_tiles
+    terms.apply<kMasked>(s);
+//% end
+//% if terms_of_rows
+    apply_terms<kMasked>(s, args, rows, block);
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)

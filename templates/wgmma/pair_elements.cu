@@ -14,6 +14,7 @@ struct PairElements {
   u32 attention_mask_pairs[4];
 //% end
 
+  PairElements() = default;
   // index: of the warpgroup among the consumers.
   __device__ __forceinline__ PairElements(const Arguments& args, u32 shared, i32 stage, i32 index) {
     const i32 lane = static_cast<i32>(lane_index()), first = 64 * index + static_cast<i32>(warp_index() % 4) * 16;

@@ -72,15 +72,29 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
   bindings->set("tile_numbers", layout.tile_numbers);
 }
 
+// Whether a thread has registers for all that tensors of pairs hold for a block, beside the products.
+bool reads_pairs_ahead(const AttentionProblem& problem, const ForwardSm90Shape& shape, const KernelConfig& config) {
+  constexpr int kOthers = 30;
+  const int pairs_of_word = 2;
+  const int elements = config.block_kv / 2, limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  int words = 0;
+  if (problem.bias != PairTensor::none) words += problem.bias_fp32 ? elements : elements / pairs_of_word;
+  if (problem.attention_mask != PairTensor::none) words += elements / pairs_of_word;
+  return shape.accumulator_registers + words + kOthers <= limit;
+}
+
 // What copies tiles of tensors of pairs, and the terms that read them.
-void bind_pair_tiles(const AttentionProblem& problem, const PairTiles& tiles, const KernelConfig& config,
+void bind_pair_tiles(const AttentionProblem& problem, const ForwardSm90Shape& shape, const KernelConfig& config,
                      TemplateBindings* bindings) {
+  const PairTiles& tiles = shape.pair_tiles;
   const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
   tiles.bind(problem, config.pair_stages, bindings);
   bindings->conditions["pair_tiles"] = tiles.any();
+  bindings->conditions["pairs_ahead"] = tiles.any() && reads_pairs_ahead(problem, shape, config);
   bindings->set("pair_words", tiles.any() ? ", another one tiles of tensors of pairs" : "");
-  bindings->set("consumer_of_terms", tiles.any() ? ", consumer" : "");
-  bindings->set("values_of_pair", std::string(biased ? ", pairs.bias(i)" : "") + (masked ? ", pairs.attends(i)" : ""));
+  bindings->conditions["terms_of_rows"] = bindings->conditions.at("score_terms") && !tiles.any();
+  bindings->set("values_of_pair",
+                std::string(biased ? ", elements.bias(i)" : "") + (masked ? ", elements.attends(i)" : ""));
   bindings->conditions["row_heads_of_terms"] = problem.alibi || (problem.has_pair_tensors() && !tiles.any());
 }
 
@@ -176,7 +190,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, config.cluster > 1,
                 &bindings);
-  bind_pair_tiles(problem, shape.pair_tiles, config, &bindings);
+  bind_pair_tiles(problem, shape, config, &bindings);
   bind_visible_blocks(config, BlockWalk::keys, &bindings);
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
@@ -189,6 +203,10 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));
+  if (mainloop_partial(config) == "overlapped") {
+    bindings.set("terms_of_block", shape.pair_tiles.any() ? ", terms" : "");
+    bindings.set("parameter_of_terms", shape.pair_tiles.any() ? ", PairTerms& terms" : "");
+  }
   bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
   if (config.overlap != Overlap::across) {
     bindings.set("key_walk", adds_parts_of_keys(problem, config) ? "down_in_parts"
