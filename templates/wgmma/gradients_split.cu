@@ -136,7 +136,13 @@ struct ValueGradients {
 //% if pair_tensors
 //% if pair_tiles
     load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
-    exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs{PairElements(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp())${and_alibi_of_pairs}});
+    const PairElements pairs(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp());
+//% if whole_apart
+    if (!masked)
+      exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs<false>{pairs${and_alibi_of_pairs}});
+    else
+//% end
+      exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs<true>{pairs${and_alibi_of_pairs}});
 //% else
     exponentiate(s${and_slopes}, args.softmax_scale_log2, LseColumns(warpgroup.lse()), TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
 //% end

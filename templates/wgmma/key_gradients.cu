@@ -60,7 +60,13 @@ struct KeyGradients {
 //% if pair_tensors
 //% if pair_tiles
     load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
-    exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs{PairElements(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp())${and_alibi_of_pairs}});
+    const PairElements pairs(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp());
+//% if whole_apart
+    if (!masked)
+      exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs<false>{pairs${and_alibi_of_pairs}});
+    else
+//% end
+      exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs<true>{pairs${and_alibi_of_pairs}});
 //% else
     exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns}, TermsOfPairs{args, tile.sequence, head, block * kBlockQ + static_cast<i32>(lane_index() % 4 * 2), tile.first_key + warpgroup.first_key_of_thread()${and_alibi_of_pairs}});
 //% end

@@ -77,7 +77,9 @@ __device__ __forceinline__ void load_pairs(const Arguments& args, const Sequence
 //% end
 }
 
-// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs${and_alibi_words}.
+// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs${and_alibi_words}. What these hold may be anything for a pair that
+// the attention mask hides and, where kMasked, for one whose score is -inf or whose query sees nothing or does not exist.
+template <bool kMasked>
 struct TermsOfPairs {
   PairElements pairs;
 //% if alibi
@@ -86,8 +88,10 @@ struct TermsOfPairs {
 
   __device__ __forceinline__ void read(i32 step) { pairs.read(step); }
   __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 ${from_of_terms}, i32 i) const {
+//% if bias
     constexpr float kLog2E = 1.44269504088896340736f;
-    const bool counts = score != negative_infinity() && lse != -negative_infinity()${and_attends};
-    return !counts ? negative_infinity() : fma_rn_f32(score, scale_log2, ${tile_gain}) - lse;
+//% end
+    const bool counts = (!kMasked || (score != negative_infinity() && lse != -negative_infinity()))${and_attends};
+    return counts ? fma_rn_f32(score, scale_log2, ${gain_less_lse}) : negative_infinity();
   }
 };

@@ -33,6 +33,11 @@ struct LiveBlocks {
 //% end
     end = blocks.end;
 //% end
+//% if pair_tiles
+    // What tensors of pairs hold for queries that do not exist may be anything.
+    const i32 whole = query_count(args, tile.sequence) / kBlockQ;
+    if (unmasked_end > whole) unmasked_end = whole;
+//% end
 //% if short_sequences
     begin = uniform(begin);
     unmasked_begin = uniform(unmasked_begin);

@@ -141,8 +141,9 @@ void bind_dq_warpgroups(const KernelConfig& config, TemplateBindings* bindings) 
 }
 
 // Tiles of tensors of pairs, which come with Q.
-void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config, const PairTiles& tiles,
+void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config, const BackwardSm90Shape& shape,
                      TemplateBindings* bindings) {
+  const PairTiles& tiles = shape.pair_tiles;
   tiles.bind(problem, config.pair_stages, bindings);
   bindings->conditions["pair_tiles"] = tiles.any();
   bindings->conditions["packed"] = false;
@@ -153,8 +154,12 @@ void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config
   const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
   bindings->set("from_of_terms", problem.alibi ? "from" : "/*from*/");
   bindings->set("and_attends", masked ? " && pairs.attends(i)" : "");
-  bindings->set("tile_gain",
-                std::string(biased ? "kLog2E * pairs.bias(i)" : "0") + (problem.alibi ? " + alibi.gain(from, i)" : ""));
+  const std::string from_lse = problem.alibi ? "alibi.gain(from, i) - lse" : "-lse";
+  // Blocks that hide nothing have a way of their own to the exponentials where registers are not short.
+  constexpr int kOthers = 40;
+  const int limit = shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers;
+  bindings->conditions["whole_apart"] = shape.softmax_accumulators + kOthers <= limit;
+  bindings->set("gain_less_lse", biased ? "fma_rn_f32(kLog2E, pairs.bias(i), " + from_lse + ")" : from_lse);
 }
 
 KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
@@ -246,7 +251,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_scores", pair ? "pair" : "own");
   bind_dq_warpgroups(config, &bindings);
   bind_early_statistics(config, &bindings);
-  bind_pair_tiles(problem, config, shape.pair_tiles, &bindings);
+  bind_pair_tiles(problem, config, shape, &bindings);
   bind_visible_blocks(config, BlockWalk::queries, &bindings);
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
   shape.shared.bind(&bindings);
