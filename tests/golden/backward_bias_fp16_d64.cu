@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 072895d997f0fcc0
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 7f6c756f45e28953
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_08d3cdb28ef771e0 {
+namespace attune_17b7887fb1150539 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -367,8 +367,10 @@ struct SharingSteps {
   }
   __device__ __forceinline__ bool next(const Arguments& args) {
     advance(args);
-    return find(args);
+    return differ(args) ? find(args) : batch < args.batch;
   }
+  // Whether one of these steps may see other pairs than the next one.
+  __device__ __forceinline__ static bool differ(const Arguments& args) { return args.bias_rows == 1; }
 
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
@@ -690,4 +692,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_08d3cdb28ef771e0
+}  // namespace attune_17b7887fb1150539

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 116afe86820dcc38
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 7de361ab47ba4634
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -21,7 +21,7 @@
 //   214016  barriers
 //   214144  end
 
-namespace attune_df84d1fe02483981 {
+namespace attune_855f606a441060b0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -166,6 +166,9 @@ __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLa
 __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+__device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
 
 // This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -217,19 +220,6 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u32 barrier, u32 parity
 __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
   while (!mbarrier_try_wait_parity(barrier, parity)) {
   }
-}
-
-// The same, where threads of other CTAs of the cluster arrive: what they did before comes before what this thread does next.
-__device__ __forceinline__ void mbarrier_wait_parity_cluster(u32 barrier, u32 parity) {
-  u32 done;
-  do {
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, p;\n"
-        "}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  } while (done == 0);
 }
 
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
@@ -535,8 +525,10 @@ struct SharingSteps {
   }
   __device__ __forceinline__ bool next(const Arguments& args) {
     advance(args);
-    return find(args);
+    return differ(args) ? find(args) : batch < args.batch;
   }
+  // Whether one of these steps may see other pairs than the next one.
+  __device__ __forceinline__ static bool differ(const Arguments& args) { return args.bias_rows == 1; }
 
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
@@ -699,6 +691,7 @@ struct PairElements {
   u32 attention_mask_rows[2];  // where the word with the first of its elements lies, of both of its rows
   u32 attention_mask_pairs[4];
 
+  PairElements() = default;
   // index: of the warpgroup among the consumers.
   __device__ __forceinline__ PairElements(const Arguments& args, u32 shared, i32 stage, i32 index) {
     const i32 lane = static_cast<i32>(lane_index()), first = 64 * index + static_cast<i32>(warp_index() % 4) * 16;
@@ -745,7 +738,7 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
 
-constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
+constexpr u32 kSumsBarrier = 1, kTurn = 2;  // named barriers: of all consumers, and on which each of two warpgroups waits for its turn
 
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
@@ -866,13 +859,13 @@ struct QueryRow {
   float lse_log2, delta;
   float slope, from_diagonal;  // from_diagonal: the distance of the thread's first key from the diagonal of the query
 
-  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 first_key)
-      : lse_log2(-negative_infinity()), delta(0) {
-    if (query < stored_queries(args)) {
-      const float* statistics = statistics_of_query(args, sequence, head, query);
-      lse_log2 = lse_log2_of(statistics, query % kRows);
-      delta = delta_of(statistics, query % kRows);
-    }
+  // statistics: of the block of kRows queries that this one lies in.
+  __device__ __forceinline__ QueryRow(const Arguments& args, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
+    if (query >= stored_queries(args)) return;
+    lse_log2 = lse_log2_of(statistics, query % kRows);
+    delta = delta_of(statistics, query % kRows);
+  }
+  __device__ __forceinline__ void set_alibi(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 first_key) {
     slope = alibi_slope(args, sequence, head);
     from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, query));
   }
@@ -880,6 +873,32 @@ struct QueryRow {
   __device__ __forceinline__ float exponent(float bias, i32 distance) const {
     constexpr float kLog2E = 1.44269504088896340736f;
     return fma_rn_f32(kLog2E, bias, fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), -lse_log2));
+  }
+};
+
+// Whether some pair of a tile of S is hidden, or a query of it does not exist.
+__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
+  const Sequence sequence(args, at.batch);
+  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
+  if (end > query_count(args, sequence)) return true;
+  const KeyBlocks blocks(args, sequence, first, end - 1);
+  const i32 key_tile = key_tile_of(at.key_step);
+  return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
+}
+
+// The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as
+// divergent.
+struct SharingTiles {
+  SharingSteps at;
+  bool any, hides;  // whether there is one, and whether some pair of it is hidden
+
+  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasStep& step) : at(args, step) {
+    any = vote_sync_any(at.find(args));
+    hides = vote_sync_any(any && hides_pairs(args, at));
+  }
+  __device__ __forceinline__ void next(const Arguments& args) {
+    any = vote_sync_any(at.next(args));
+    if (SharingSteps::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
   }
 };
 
@@ -893,21 +912,26 @@ struct Consumer {
   u32 bias_parity = 0;
   bool has_bias = false;                // of the tile
   u32 mask_parity = 0;
-  u32 sums_parity = 0;
 
   __device__ __forceinline__ i32 first_row_of_warp() const { return index * kWarpgroupRows + static_cast<i32>(warp_index() % kWarpgroupWarps) * 16; }
 
-  // Adds P ∘ (dP - delta) of a tile of S.
+  // Adds P ∘ (dP - delta) of a tile of S. What it needs beside its products is looked up while these run, and so is
+  // the next tile; before them where a mask is loaded, for which they leave no registers.
   template <bool kMasked>
-  __device__ __forceinline__ void add_tile(const SharingSteps& at, ScoreFragments& sums) {
+  __device__ __forceinline__ void add_tile(SharingTiles& tiles, ScoreFragments& sums) {
+    ScoreFragments s, dp;
+    const SharingSteps& at = tiles.at;
     const Sequence sequence(args, at.batch);
     const i32 query = first_query_of(at.row_step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
     const i32 first_key = key_tile_of(at.key_step) * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
-    const QueryRow rows[2] = {QueryRow(args, sequence, at.head, query, first_key), QueryRow(args, sequence, at.head, query + 8, first_key)};
+    static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
+    const float* const statistics = statistics_of_query(args, sequence, at.head, query);
+    QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
+    rows[0].set_alibi(args, sequence, at.head, query, first_key);
+    rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
     load_pairs(at, sequence);
-    ScoreFragments s, dp;
-    multiply<0>(s);                // S = Q Kᵀ
-    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
+    tiles.next(args);
+    multiply_all(s, dp);
     wgmma_wait_group<kPanelsUnderWay>();
     wgmma_landed(s);
     if (kPanels <= kPanelsUnderWay) release<2 * kPanelsUnderWay, kPanelsUnderWay>();
@@ -931,7 +955,24 @@ struct Consumer {
     has_bias = false;
   }
 
+  // The second warpgroup gives the first one its first turn, which that one takes back in the end.
+  __device__ __forceinline__ void begin_turns() const {
+    if (index != 0) pass_turn();
+  }
+  __device__ __forceinline__ void end_turns() const {
+    if (index == 0) wait_turn();
+  }
+
  private:
+  // Both warpgroups want the same slots at the same time. They take turns, so that what one computes between its products runs beside those of the other.
+  __device__ __forceinline__ void multiply_all(ScoreFragments& s, ScoreFragments& dp) {
+    wait_turn();
+    multiply<0>(s);                // S = Q Kᵀ
+    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
+    pass_turn();
+  }
+  __device__ __forceinline__ void wait_turn() const { bar_sync_named(kTurn + index, kConsumers * kWarpgroup); }
+  __device__ __forceinline__ void pass_turn() const { bar_arrive_named(kTurn + (index ^ 1), kConsumers * kWarpgroup); }
   // The product of a tile of queries and one of keys over the head dim, panel after panel, of which each is a group. kBefore: groups under way.
   template <i32 kBefore>
   __device__ __forceinline__ void multiply(ScoreFragments& d) {
@@ -1072,44 +1113,34 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.sums_parity;
-  consumer.sums_parity ^= 1;
+  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.bias_parity;  // both rings go on once a tile of the bias
   const u32 other = cluster_cta_rank() ^ kSameKeys;
   if (query_rank() != 0) {
-    mbarrier_wait_parity_cluster(consumer.barriers.sums_empty(), parity ^ 1);
+    mbarrier_wait_parity(consumer.barriers.sums_empty(), parity ^ 1);
     st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
     return;
   }
   if (key == 0) mbarrier_arrive_expect_tx(consumer.barriers.sums_full(), kFloat * kBlockKv);
-  mbarrier_wait_parity_cluster(consumer.barriers.sums_full(), parity);
+  mbarrier_wait_parity(consumer.barriers.sums_full(), parity);
   sum += bits_to_f32(ld_shared_b32(place));
   bar_warp_sync();
   if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), other);
   if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
-// Whether some pair of a tile of S is hidden, or a query of it does not exist.
-__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
-  const Sequence sequence(args, at.batch);
-  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
-  if (end > query_count(args, sequence)) return true;
-  const KeyBlocks blocks(args, sequence, first, end - 1);
-  const i32 key_tile = key_tile_of(at.key_step);
-  return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
-}
-
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
+  static_assert(kConsumers == 2);
   Consumer consumer{args, barriers, shared, index};
+  consumer.begin_turns();
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    SharingTiles tiles(args, BiasStep(args, number));
     ScoreFragments sums = {};
-    // A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as divergent.
-    const bool any = vote_sync_any(at.find(args));
-    for (bool more = any; more; more = vote_sync_any(at.next(args))) {
-      if (vote_sync_any(hides_pairs(args, at)))
-        consumer.add_tile<true>(at, sums);
+    const bool any = tiles.any;
+    while (tiles.any) {
+      if (tiles.hides)
+        consumer.add_tile<true>(tiles, sums);
       else
-        consumer.add_tile<false>(at, sums);
+        consumer.add_tile<false>(tiles, sums);
     }
     const BiasStep step(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
     char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
@@ -1125,6 +1156,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
+  consumer.end_turns();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_sm90(const __grid_constant__ Arguments args) {
@@ -1155,4 +1187,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_df84d1fe02483981
+}  // namespace attune_855f606a441060b0

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 3b2369c39ee22808
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 624be5ba5200de3e
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_4d6996234e49a993 {
+namespace attune_638ead32d231a357 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -985,15 +985,17 @@ __device__ __forceinline__ void load_pairs(const Arguments& args, const Sequence
     BiasPanels::load<kBlockQ, 16>(bias_tile(shared, stage), 0, key, first_key, last, [&](i32 i) { return bias_of_query(args, sequence, head, query + i); });
 }
 
-// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs.
+// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs. What these hold may be anything for a pair that
+// the attention mask hides and, where kMasked, for one whose score is -inf or whose query sees nothing or does not exist.
+template <bool kMasked>
 struct TermsOfPairs {
   PairElements pairs;
 
   __device__ __forceinline__ void read(i32 step) { pairs.read(step); }
   __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 /*from*/, i32 i) const {
     constexpr float kLog2E = 1.44269504088896340736f;
-    const bool counts = score != negative_infinity() && lse != -negative_infinity();
-    return !counts ? negative_infinity() : fma_rn_f32(score, scale_log2, kLog2E * pairs.bias(i)) - lse;
+    const bool counts = (!kMasked || (score != negative_infinity() && lse != -negative_infinity()));
+    return counts ? fma_rn_f32(score, scale_log2, fma_rn_f32(kLog2E, pairs.bias(i), -lse)) : negative_infinity();
   }
 };
 // Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
@@ -1110,6 +1112,9 @@ struct LiveBlocks {
     unmasked_begin = blocks.unmasked_begin;
     unmasked_end = blocks.end;
     end = blocks.end;
+    // What tensors of pairs hold for queries that do not exist may be anything.
+    const i32 whole = query_count(args, tile.sequence) / kBlockQ;
+    if (unmasked_end > whole) unmasked_end = whole;
   }
   __device__ __forceinline__ bool masked(i32 block) const { return block < unmasked_begin || block >= unmasked_end; }
 };
@@ -1244,7 +1249,8 @@ struct KeyGradients {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
     load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
-    exponentiate(s, args.softmax_scale_log2, warpgroup.lse(), TermsOfPairs{PairElements(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp())});
+    const PairElements pairs(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp());
+      exponentiate(s, args.softmax_scale_log2, warpgroup.lse(), TermsOfPairs<true>{pairs});
     pack_scores(p, s);
   }
   __device__ __forceinline__ void differentiate_scores() {
@@ -1356,4 +1362,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4d6996234e49a993
+}  // namespace attune_638ead32d231a357

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 46cb6c1dde613cfa
+// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 271ffc51ce9b478c
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   229376  barriers, numbers of tiles
 //   229496  end
 
-namespace attune_76cb472d25f1968f {
+namespace attune_616c3fcff8980483 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1204,6 +1204,7 @@ struct PairElements {
   u32 attention_mask_rows[2];  // where the word with the first of its elements lies, of both of its rows
   u32 attention_mask_pairs[4];
 
+  PairElements() = default;
   // index: of the warpgroup among the consumers.
   __device__ __forceinline__ PairElements(const Arguments& args, u32 shared, i32 stage, i32 index) {
     const i32 lane = static_cast<i32>(lane_index()), first = 64 * index + static_cast<i32>(warp_index() % 4) * 16;
@@ -1242,26 +1243,49 @@ __device__ __forceinline__ void load_pairs(const Arguments& args, const RowsOfWa
     });
 }
 
-// kEdge: as ScoreTerms has it.
-template <bool kEdge>
-__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block, Consumer& consumer) {
-  const ScoreTerms terms[2] = {};
-  consumer.wait_pairs();
-  load_pairs(args, rows, block * kBlockKv, consumer);
-  PairElements pairs(args, consumer.shared, consumer.pairs.stage, consumer.index);
+// What tensors of pairs hold for a block's scores, and all that is added to these.
+struct PairTerms {
+  const Arguments& args;
+  const RowsOfWarpgroup& rows;
+  i32 block;
+  Consumer& consumer;
+  PairElements steps[kKeySteps];
+
+  // Beside the product for S, which nothing of it waits for.
+  __device__ __forceinline__ PairTerms(const Arguments& args, const RowsOfWarpgroup& rows, i32 block, Consumer& consumer)
+      : args(args), rows(rows), block(block), consumer(consumer) {
+    consumer.wait_pairs();
+    load_pairs(args, rows, block * kBlockKv, consumer);
+    const PairElements first(args, consumer.shared, consumer.pairs.stage, consumer.index);
 #pragma unroll
-  for (i32 step = 0; step < kKeySteps; ++step) {
-    pairs.read(step);
+    for (i32 step = 0; step < kKeySteps; ++step) {
+      steps[step] = first;
+      steps[step].read(step);
+    }
+    leave();
+  }
+  // kEdge: as ScoreTerms has it.
+  template <bool kEdge>
+  __device__ __forceinline__ void apply(ScoreFragments& s) {
+    const ScoreTerms terms[2] = {};
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) {
-      float& score = s[8 * step + i];
-      score = terms[i / 2 % 2].apply<kEdge>(args, score, 16 * step + i / 4 * 8 + i % 2, pairs.bias(i), pairs.attends(i));
+    for (i32 step = 0; step < kKeySteps; ++step) {
+      const PairElements& elements = steps[step];
+#pragma unroll
+      for (i32 i = 0; i < 8; ++i) {
+        float& score = s[8 * step + i];
+        score = terms[i / 2 % 2].apply<kEdge>(args, score, 16 * step + i / 4 * 8 + i % 2, elements.bias(i), elements.attends(i));
+      }
     }
   }
-  fence_proxy_async();  // no product waits for what was read: the release must not overtake it
-  bar_warp_sync();
-  consumer.release_pairs();
-}
+
+ private:
+  __device__ __forceinline__ void leave() {
+    fence_proxy_async();  // no product waits for what was read: the release must not overtake it
+    bar_warp_sync();
+    consumer.release_pairs();
+  }
+};
 
 // Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
 // so that each lane stores 16 bytes of a row.
@@ -1319,10 +1343,11 @@ struct Mainloop {
     consumer.wait_order();
     consumer.issue_qk(s);              // S = Q Kᵀ
     consumer.pass_order();
+    PairTerms terms(args, rows, block, consumer);
     wgmma_wait_group<0>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<true, kMasked>(rows, block);
+    softmax_of<true, kMasked>(rows, block, terms);
     consumer.put_probabilities(s);
   }
   template <bool kMasked>
@@ -1334,10 +1359,11 @@ struct Mainloop {
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
+    PairTerms terms(args, rows, block, consumer);
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
-    softmax_of<false, kMasked>(rows, block);
+    softmax_of<false, kMasked>(rows, block, terms);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1355,11 +1381,12 @@ struct Mainloop {
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V
     consumer.pass_order();
+    PairTerms terms(args, rows, block, consumer);
     wgmma_wait_group<1>();
     wgmma_landed(s);
     consumer.release_k();
     earlier = softmax;
-    softmax_of<true, kMasked>(rows, block);
+    softmax_of<true, kMasked>(rows, block, terms);
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
@@ -1377,9 +1404,9 @@ struct Mainloop {
 
  private:
   template <bool kFirst, bool kMasked>
-  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block) {
+  __device__ __forceinline__ void softmax_of(const RowsOfWarpgroup& rows, i32 block, PairTerms& terms) {
     ScoreFunction(args).modify(s);
-    apply_terms<kMasked>(s, args, rows, block, consumer);
+    terms.apply<kMasked>(s);
     if (kMasked) mask_scores(s, args, rows, block);
     if (kFirst)
       softmax.first<true>(s);
@@ -1444,4 +1471,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_76cb472d25f1968f
+}  // namespace attune_616c3fcff8980483

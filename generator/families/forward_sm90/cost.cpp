@@ -40,7 +40,7 @@ constexpr double kMostShareOfL2 = 2.2;  // times that, where fewer do: by two sh
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
-constexpr double kClusterStepClocks = 3600, kClusterCost = 1.35;  // of a cluster a step takes no less, and longer
+constexpr double kClustered = 0.98;  // of a step in a cluster, beside what L2 takes; by eight pairs of trials
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
 // polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
@@ -172,7 +172,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double attended = steps.mean > 0 ? mask.key_steps(warpgroup_queries, config.block_kv).mean / steps.mean : 1;
   const double worked = 1 - kSavedByPassing * (1 - attended);
   double step = std::max(busy * worked + waits + stores, l2);
-  if (config.cluster > 1) step = std::max(kClusterCost * step, kClusterStepClocks);
+  if (config.cluster > 1) step *= kClustered;
   // A stage is filled while the others are worked on; a ring of one stage makes the other wait as well.
   const int fewer_stages = std::min(config.stages, shape.v_stages);
   const double stages = fewer_stages == 1 ? 1 : (config.stages + shape.v_stages) / 2.0;

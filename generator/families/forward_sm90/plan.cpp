@@ -76,7 +76,8 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
 bool reads_pairs_ahead(const AttentionProblem& problem, const ForwardSm90Shape& shape, const KernelConfig& config) {
   constexpr int kOthers = 30;
   const int pairs_of_word = 2;
-  const int elements = config.block_kv / 2, limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  const int elements = config.block_kv / 2,
+            limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
   int words = 0;
   if (problem.bias != PairTensor::none) words += problem.bias_fp32 ? elements : elements / pairs_of_word;
   if (problem.attention_mask != PairTensor::none) words += elements / pairs_of_word;

@@ -47,7 +47,7 @@ bool is_of_reduced_space(const KernelConfig& config, const AttentionProblem& pro
 
 // Choices that win rarely, if ever, each alone: together, and with every value of the commoner ones, they would make
 // the space several times as large.
-constexpr int kMinHeadDimOfCluster = 128;
+constexpr int kMinHeadDimOfCluster = 64;
 constexpr int kMaxHeadDimOfEmulation = 64;  // beyond, the special function unit has time to spare
 constexpr int kEmulatedExponentials[] = {2, 4};
 constexpr int kMinHeadDimOfSharedP = 40, kMaxHeadDimOfSharedP = 128, kMinBlockKvOfSharedP = 112;
@@ -70,10 +70,9 @@ void add_stages_of_v(const AttentionProblem& problem, const KernelConfig& config
   }
 }
 
-// Two consumers with wide heads want more from L2 than it gives, and a third one, which would ease that, has no
-// registers for its O.
+// CTAs that share tiles of K and V take less of them from L2.
 void add_cluster(const AttentionProblem& problem, const KernelConfig& config, std::vector<KernelConfig>* configs) {
-  if (config.block_q != 128 || problem.head_dim < kMinHeadDimOfCluster || problem.seq_q <= config.block_q ||
+  if (config.block_q < 128 || problem.head_dim < kMinHeadDimOfCluster || problem.seq_q <= config.block_q ||
       config.overlap == Overlap::across)
     return;
   configs->emplace_back(config).cluster = 2;
