@@ -72,18 +72,6 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
   bindings->set("tile_numbers", layout.tile_numbers);
 }
 
-// Whether a thread has registers for all that tensors of pairs hold for a block, beside the products.
-bool reads_pairs_ahead(const AttentionProblem& problem, const ForwardSm90Shape& shape, const KernelConfig& config) {
-  constexpr int kOthers = 30;
-  const int pairs_of_word = 2;
-  const int elements = config.block_kv / 2,
-            limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
-  int words = 0;
-  if (problem.bias != PairTensor::none) words += problem.bias_fp32 ? elements : elements / pairs_of_word;
-  if (problem.attention_mask != PairTensor::none) words += elements / pairs_of_word;
-  return shape.accumulator_registers + words + kOthers <= limit;
-}
-
 // What copies tiles of tensors of pairs, and the terms that read them.
 void bind_pair_tiles(const AttentionProblem& problem, const ForwardSm90Shape& shape, const KernelConfig& config,
                      TemplateBindings* bindings) {
@@ -91,7 +79,7 @@ void bind_pair_tiles(const AttentionProblem& problem, const ForwardSm90Shape& sh
   const bool biased = problem.bias != PairTensor::none, masked = problem.attention_mask != PairTensor::none;
   tiles.bind(problem, config.pair_stages, bindings);
   bindings->conditions["pair_tiles"] = tiles.any();
-  bindings->conditions["pairs_ahead"] = tiles.any() && reads_pairs_ahead(problem, shape, config);
+  bindings->conditions["pairs_ahead"] = shape.pairs_ahead;
   bindings->set("pair_words", tiles.any() ? ", another one tiles of tensors of pairs" : "");
   bindings->conditions["terms_of_rows"] = bindings->conditions.at("score_terms") && !tiles.any();
   bindings->set("values_of_pair",

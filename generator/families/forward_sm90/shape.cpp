@@ -30,6 +30,17 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
   return layout;
 }
+
+bool has_registers_of_pairs(const AttentionProblem& problem, const KernelConfig& config,
+                            const ForwardSm90Shape& shape) {
+  constexpr int kOthers = 30, kElementsOfWord = 2;  // a mask's words hold four bytes, of which a thread has two
+  const int elements = config.block_kv / 2;
+  int words = 0;
+  if (problem.bias != PairTensor::none) words += problem.bias_fp32 ? elements : elements / kElementsOfWord;
+  if (problem.attention_mask != PairTensor::none) words += elements / kElementsOfWord;
+  const int limit = shape.consumer_registers > 0 ? shape.consumer_registers : shape.launch_registers;
+  return shape.accumulator_registers + words + kOthers <= limit;
+}
 }  // namespace
 
 ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const KernelConfig& config,
@@ -85,6 +96,7 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     const int pool = shape.launch_registers * (shape.consumers + 1) - shape.producer_registers;
     shape.consumer_registers = std::min(kMostRegistersOfThread, pool / shape.consumers / 8 * 8);
   }
+  shape.pairs_ahead = shape.pair_tiles.any() && has_registers_of_pairs(problem, config, shape);
   return shape;
 }
 

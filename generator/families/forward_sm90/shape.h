@@ -35,9 +35,10 @@ struct ForwardSm90Shape {
   int v_stages = 0;       ///< tiles of V in shared memory
   int kv_box_rows = 0;    ///< that a CTA loads of a tile of K or V; others of its cluster load the rest
   SharedLayout shared;
-  BarrierLayout barriers;  ///< of its last buffer
-  PairTiles pair_tiles;    ///< of a bias and of an attention mask, where the config has stages of them
-  int p_panels = 0;        ///< of each consumer's P, if it lies in shared memory
+  BarrierLayout barriers;    ///< of its last buffer
+  PairTiles pair_tiles;      ///< of a bias and of an attention mask, where the config has stages of them
+  bool pairs_ahead = false;  ///< a thread has registers for all that these hold for a block, beside its product for S
+  int p_panels = 0;          ///< of each consumer's P, if it lies in shared memory
   std::size_t q_tile_bytes = 0, kv_tile_bytes = 0, p_bytes = 0;
   int product_columns = 0;        ///< of the widest product: N of its wgmma
   int accumulator_registers = 0;  ///< of a consumer: O, S and, if held, P and Q

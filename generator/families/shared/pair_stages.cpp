@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "generator/generate.h"
 
@@ -22,12 +23,16 @@ KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec&
     least = time;
   };
   consider(config);
-  for (int stages = config.stages; stages >= std::max(1, config.stages - 1); --stages) {
-    KernelConfig choice = config;
-    choice.stages = stages;
-    for (const int pair_stages : {1, 2, 3, 4}) {
-      choice.pair_stages = pair_stages;
-      consider(choice);
+  // Stages of other tiles may have to give way.
+  for (int q_stages = config.q_stages; q_stages >= std::max(1, config.q_stages - 1); --q_stages) {
+    for (int stages = config.stages; stages >= std::max(1, config.stages - 1); --stages) {
+      for (const int pair_stages : {1, 2, 3, 4}) {
+        KernelConfig choice = config;
+        choice.q_stages = q_stages;
+        choice.stages = stages;
+        choice.pair_stages = pair_stages;
+        consider(choice);
+      }
     }
   }
   return best;
@@ -44,9 +49,13 @@ void adapt_pair_stages(const Question& question, Adaptation* adaptation) {
   adaptation->config = with_pair_stages(question.problem, question.device, given);
   const KernelConfig& config = adaptation->config;
   if (config == given) return;
-  adaptation->changes.push_back(config.pair_stages == 0 ? "without pst, which only a bias or an attention mask has"
-                                                        : fmt::format("with st{} pst{}, for tiles of tensors of pairs",
-                                                                      config.stages, config.pair_stages));
+  if (config.pair_stages == 0) {
+    adaptation->changes.push_back("without pst, which only a bias or an attention mask has");
+    return;
+  }
+  const std::string queries = config.q_stages == given.q_stages ? "" : fmt::format(" qst{}", config.q_stages);
+  adaptation->changes.push_back(
+      fmt::format("with st{}{} pst{}, for tiles of tensors of pairs", config.stages, queries, config.pair_stages));
 }
 
 void check_pair_stages(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {
