@@ -66,7 +66,12 @@ bool is_of_heads(Operand operand) {
   longer.seq_q = 2;
   return rows_are_queries(operand) && operand_shape(longer, operand).rows == 1;
 }
-std::string extents_of(Operand operand) { return rows_are_queries(operand) ? "of_queries" : "of_keys"; }
+// What a launcher says of an operand's dimensions; of the bias's gradient those of the bias.
+std::string extents_of(Operand operand) {
+  if (is_of_pairs(operand))
+    return fmt::format("of_{}(asked)", identifier(operand == Operand::d_bias ? Operand::bias : operand));
+  return rows_are_queries(operand) ? "of_queries(call)" : "of_keys(call)";
+}
 
 template <typename Operands>
 bool among(const Operands& operands, Operand operand) {
@@ -81,12 +86,14 @@ class Exporter {
   Exporter(const KernelPlan& plan, const DeviceSpec& device, const ExportOptions& options, const TemplateSet& templates)
       : plan_(plan), problem_(plan.problem), device_(device), options_(options), templates_(templates) {
     for (const OperandList& operands : {inputs_of(problem_), outputs_of(problem_)}) {
-      for (const Operand operand : operands) (has_whole_rows(operand) ? tensors_ : rows_).push_back(operand);
+      for (const Operand operand : operands)
+        (is_of_pairs(operand) ? pairs_ : has_whole_rows(operand) ? tensors_ : rows_).push_back(operand);
     }
     bind_names();
     bind_problem();
     bind_sizes();
     bind_tensors();
+    bind_pairs();
     bind_workspace();
     for (std::size_t i = 0; i < plan.launches.size(); ++i) bind_launch(i);
     bind_page();
@@ -184,21 +191,30 @@ class Exporter {
     set("first_of_call", first ? "call.first_offset" : fmt::format("-{}_open", options_.name));
     set("last_of_call", hides ? "call.mask_offset" : fmt::format("{}_open", options_.name));
     set("open_right", first ? "asked.mask_offset != kOpenDiagonal && " : "");
-    set("formula", forward ? forward_formula()
-                   : problem_.sink
-                       ? "dQ, dK, dV and the gradient of the sinks, from dO (and dLSE), Q, K, V, the sinks and the "
-                         "forward's O and LSE"
-                       : "dQ, dK and dV of attention, from dO (and dLSE), Q, K, V and the forward's O and LSE");
+    set("formula", forward ? forward_formula() : backward_formula());
     set("relative_bound", fmt::format("{}", forward ? element.output_bound : element.gradient_bound));
   }
 
   std::string forward_formula() const {
     const bool capped = problem_.softcap != 0;
     const std::string scores = std::string(capped ? "S" : "softmax_scale Q K^T") +
-                               (problem_.alibi ? " - alibi_slope |i + seq_kv - seq_q - j|" : "") + " + mask";
+                               (problem_.alibi ? " - alibi_slope |i + seq_kv - seq_q - j|" : "") +
+                               (problem_.bias != PairTensor::none ? " + bias" : "") + " + mask";
     const std::string cap = capped ? "S = softcap tanh(softmax_scale Q K^T / softcap),   " : "";
     if (!problem_.sink) return fmt::format("{0}O = softmax({1}) V,   LSE = ln(sum(exp({1})))", cap, scores);
     return fmt::format("{0}LSE = ln(exp(sink) + sum(exp({1}))),   O = exp({1} - LSE) V", cap, scores);
+  }
+
+  std::string backward_formula() const {
+    std::vector<std::string> gradients = {"dQ", "dK", "dV"}, inputs = {"Q", "K", "V"};
+    if (problem_.sink) gradients.push_back("the gradient of the sinks"), inputs.push_back("the sinks");
+    if (problem_.bias_gradient) gradients.push_back("the gradient of the bias");
+    if (problem_.bias != PairTensor::none) inputs.push_back("the bias");
+    if (problem_.attention_mask != PairTensor::none) inputs.push_back("the attention mask");
+    const std::string last = gradients.back();
+    gradients.pop_back();
+    return fmt::format("{} and {}{}, from dO (and dLSE), {} and the forward's O and LSE", fmt::join(gradients, ", "),
+                       last, last == "dV" ? " of attention" : "", fmt::join(inputs, ", "));
   }
 
   // The sizes of the problem, and those that the kernels take: what infeasibility() says of sizes, as numbers.
@@ -243,8 +259,6 @@ class Exporter {
                            : problem_.lengths == Lengths::used
                                ? "The mask is that of sequences of all rows, and moves with the ends of shorter ones."
                                : "The mask is the same for all sequences.");
-    set("map_rank", used ? 5 : 4);
-    set("map_ones", used ? "1, 1, 1, 1, 1" : "1, 1, 1, 1");
     if (hides_first_keys(problem_.mask)) {
       set("first_offset", problem_.first_offset);
     } else {
@@ -259,6 +273,11 @@ class Exporter {
   }
 
   std::string note_of(Operand operand) const {
+    if (is_of_pairs(operand)) {
+      return fmt::format("(batch, heads_q, seq_q, seq_kv), {}, {}",
+                         facts_of(operand_shape(problem_, operand).element).name,
+                         operand == Operand::d_bias ? "written: what the bias is repeated for is summed" : "read");
+    }
     const bool queries = rows_are_queries(operand);
     if (is_of_batch(operand)) return "(batch), int32, read; may be null: all rows";
     if (is_of_heads(operand)) {
@@ -308,7 +327,8 @@ class Exporter {
           continue;
         }
         lists["checked_tensors"].push_back({{"name", name}, {"extents", extents_of(operand)}});
-        lists["test_tensors"].push_back({{"name", name}, {"make", extents_of(operand)}});
+        lists["test_tensors"].push_back(
+            {{"name", name}, {"make", rows_are_queries(operand) ? "of_queries" : "of_keys"}});
         if (is_output(operand))
           lists["written"].push_back({{"name", name}, {"ordered", text_of(among(plan_.ordered_outputs, operand))}});
         const std::string heads = rows_are_queries(operand) ? "heads_q" : "heads_kv",
@@ -320,6 +340,53 @@ class Exporter {
       }
     }
     set("unstrided", fmt::format("{}", fmt::join(unstrided, " and ")));
+  }
+
+  // Tensors of pairs: their strides say which dimensions they have.
+  void bind_pairs() {
+    auto& lists = all_.lists;
+    for (const char* list : {"pair_forms", "checked_pairs", "test_pairs"}) lists[list];
+    const bool biased = problem_.bias != PairTensor::none, masked = problem_.attention_mask != PairTensor::none;
+    all_.conditions["pairs"] = biased || masked;
+    all_.conditions["bias"] = biased;
+    all_.conditions["bias_gradient"] = problem_.bias_gradient;
+    all_.conditions["attention_mask"] = masked;
+    all_.conditions["pair_maps"] = false;
+    set("bias_element", std::string(problem_.bias_fp32 ? "float" : facts_of(problem_.dtype).cuda));
+    set("bias_of_call",
+        biased ? ", {call.bias, call.bias_stride_batch, call.bias_stride_head, call.bias_stride_row}" : "");
+    set("mask_of_call", masked ? ", {call.attention_mask, call.attention_mask_stride_batch, "
+                                 "call.attention_mask_stride_head, call.attention_mask_stride_row}"
+                               : "");
+    set("pairs_note", biased || masked ? " Tensors of pairs have a column for each key, repeat along dimensions whose "
+                                         "stride is 0, and take any pointers and strides."
+                                       : "");
+    for (const Operand operand : pairs_) {
+      const std::string name(identifier(operand));
+      const ElementFacts& element = facts_of(operand_shape(problem_, operand).element);
+      const std::string type = is_output(operand) ? "void* " : "const void* ";
+      lists["header_tensors"].push_back(
+          {{"name", name},
+           {"type", type},
+           {"note", note_of(operand)},
+           {"strides", fmt::format("{0}_stride_batch, {0}_stride_head, {0}_stride_row", name)}});
+      lists["readme_tensors"].push_back(
+          {{"name", name}, {"type", type.substr(0, type.size() - 1)}, {"note", note_of(operand)}});
+      lists["example"].push_back({{"line", fmt::format("call.{} = {};   // device memory", name, name)}});
+      lists["checked_pairs"].push_back({{"name", name}, {"bytes", std::to_string(element.bytes)}});
+      lists["test_pairs"].push_back({{"name", name}, {"bytes", std::to_string(element.bytes)}});
+      if (!is_output(operand)) lists["pair_forms"].push_back({{"name", name}});
+      const PairDimensions has =
+          dimensions_of(operand == Operand::attention_mask ? problem_.attention_mask : problem_.bias);
+      const std::string rows = has.queries ? "call->seq_q * call->seq_kv" : "call->seq_kv";
+      const auto pack = [&](const char* dimension, bool exists, const std::string& value) {
+        lists["packed"].push_back(
+            {{"stride", fmt::format("{}_stride_{}", name, dimension)}, {"value", exists ? value : "0"}});
+      };
+      pack("batch", has.batch, has.heads ? "call->heads_q * " + rows : rows);
+      pack("head", has.heads, rows);
+      pack("row", has.queries, "call->seq_kv");
+    }
   }
 
   static std::string note_of(const launch_rules::Buffer& rules) {
@@ -351,8 +418,8 @@ class Exporter {
       const launch_rules::Buffer rules = launch_rules::buffer_of(buffer);
       const std::string name(buffer.buffer.name);
       parts.push_back({{"name", name},
-                       {"buffer", fmt::format("{{{}, {}, {}, {}}}", rules.bytes, rules.rows, text_of(rules.of_keys),
-                                              split_text(rules.split))},
+                       {"buffer", fmt::format("{{{}, {}, {}, {}, {}}}", rules.bytes, rules.rows, text_of(rules.of_keys),
+                                              split_text(rules.split), rules.keys)},
                        {"zeroed", text_of(buffer.zeroed)},
                        {"note", note_of(rules)}});
       shown.push_back({{"name", name},
@@ -407,25 +474,39 @@ class Exporter {
     }
     std::string operator()(const Stride& stride) const {
       const std::string name = to_string(stride);
-      if (stride.dimension != Dimension::row) return fmt::format("arguments.{0} = asked.{0};", name);
-      return fmt::format("arguments.{0} = stride_argument(asked.{0}, {1}(call).rows);", name,
-                         extents_of(stride.operand));
+      if (stride.dimension != Dimension::row && !is_of_pairs(stride.operand))
+        return fmt::format("arguments.{0} = asked.{0};", name);
+      const char* const extent = stride.dimension == Dimension::batch  ? "batch"
+                                 : stride.dimension == Dimension::head ? "heads"
+                                                                       : "rows";
+      return fmt::format("arguments.{0} = stride_argument(asked.{0}, {1}.{2});", name, extents_of(stride.operand),
+                         extent);
     }
     std::string operator()(const TensorMap& map) const {
       const auto spec = std::find_if(launch.tensor_maps.begin(), launch.tensor_maps.end(),
                                      [&](const TensorMapSpec& each) { return each.operand == map.operand; });
       if (spec == launch.tensor_maps.end())
         throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
+      const ElementFacts& element = facts_of(operand_shape(exporter.problem_, map.operand).element);
+      const bool pairs = is_of_pairs(map.operand);
+      const std::string columns =
+          pairs ? fmt::format("{{asked.seq_kv, {}, CU_TENSOR_MAP_DATA_TYPE_{}}}", element.bytes, element.tensor_map)
+                : "kColumns";
       return fmt::format(
-          "RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {2}(call), asked.{1}_stride_batch,\n"
+          "{8}RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {9}, {2}, asked.{1}_stride_batch,\n"
           "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1{7}}},\n"
           "                        CU_TENSOR_MAP_SWIZZLE_{6}));",
           to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns, spec->box_heads,
           spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes),
-          spec->ends_with_rows ? ", 1" : "");
+          spec->ends_with_rows ? ", 1" : "", pairs ? fmt::format("if ({}) ", has_map(map.operand)) : "", columns);
     }
     std::string operator()(const ByTensorMap& map) const {
-      throw Error(ErrorCode::internal, fmt::format("a kernel that takes {} is not exported", to_string(map)));
+      return fmt::format("arguments.{} = {} ? 1 : 0;", to_string(map), has_map(map.operand));
+    }
+    std::string has_map(Operand operand) const {
+      return fmt::format(
+          "has_map(asked.{0}, {1}, asked.{0}_stride_batch, asked.{0}_stride_head, asked.{0}_stride_row, {2})",
+          identifier(operand), extents_of(operand), size_of(operand_shape(exporter.problem_, operand).element));
     }
     std::string operator()(const Workspace& workspace) const {
       const std::string name(workspace.buffer.name);
@@ -455,7 +536,7 @@ class Exporter {
     if (!entries_.insert(entry).second)
       throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));
     const launch_rules::Launch rules = launch_rules::launch_of(launch, problem_);
-    constexpr const char* kRows[] = {"queries", "keys", "all", "of_batch", "following"};
+    constexpr const char* kRows[] = {"queries", "keys", "all", "of_batch", "following", "pairs"};
 
     std::vector<std::string> fields, offsets, values;
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
@@ -491,6 +572,8 @@ class Exporter {
                                         {"shared", fmt::format("{} bytes", launch.shared_bytes)},
                                         {"cluster", std::to_string(launch.cluster)}});
     all_.conditions["tensor_maps"] = all_.conditions["tensor_maps"] || !launch.tensor_maps.empty();
+    for (const TensorMapSpec& spec : launch.tensor_maps)
+      all_.conditions["pair_maps"] = all_.conditions["pair_maps"] || is_of_pairs(spec.operand);
   }
 
   void bind_page() {
@@ -523,7 +606,7 @@ class Exporter {
   const ExportOptions& options_;
   const TemplateSet& templates_;
   TemplateBindings all_;
-  std::vector<Operand> tensors_, rows_;  // of the pass, inputs first
+  std::vector<Operand> tensors_, rows_, pairs_;  // of the pass, inputs first
   std::set<std::string> entries_;
 };
 
@@ -537,6 +620,8 @@ std::string default_export_name(const KernelPlan& plan) {
   if (problem.deterministic) name += "_deterministic";
   if (problem.softcap != 0) name += "_softcap";
   if (problem.alibi) name += "_alibi";
+  if (problem.bias != PairTensor::none) name += problem.bias_gradient ? "_bias_gradient" : "_bias";
+  if (problem.attention_mask != PairTensor::none) name += "_mask";
   if (problem.sink) name += "_sink";
   if (problem.has_used_lengths()) name += "_used";
   return name;
@@ -558,13 +643,6 @@ std::vector<ExportedFile> export_plan(const KernelPlan& plan, const DeviceSpec& 
                                       const TemplateSet& templates) {
   require_name(options.name);
   if (plan.launches.empty()) throw Error(ErrorCode::internal, "a plan without launches was given to be exported");
-  if (plan.problem.has_pair_tensors()) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("\"{}\": kernels with a bias or an attention mask have no launcher yet; `attune show source` "
-                    "prints them",
-                    canonical_text(plan.problem)));
-  }
   return Exporter(plan, device, options, templates).files();
 }
 

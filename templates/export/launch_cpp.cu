@@ -246,33 +246,55 @@ struct Extents {
 };
 Extents of_queries(const Call& call) { return {call.batch, call.heads_q, call.seq_q}; }
 Extents of_keys(const Call& call) { return {call.batch, call.heads_kv, call.seq_kv}; }
+//% if pairs
+// What a tensor of pairs has of a dimension: one where its stride repeats it.
+std::int64_t own(std::int64_t stride, std::int64_t extent) { return stride == 0 ? 1 : extent; }
+//% end
+//% for pair_forms
+Extents of_${pair_forms.name}(const ${name}_call& asked) {
+  return {own(asked.${pair_forms.name}_stride_batch, asked.batch), own(asked.${pair_forms.name}_stride_head, asked.heads_q), own(asked.${pair_forms.name}_stride_row, asked.seq_q)};
+}
+//% end
+//% if pair_maps
+// Whether a tensor map can describe a tensor; the kernels read others without.
+bool has_map(const void* data, const Extents& extents, std::int64_t stride_batch, std::int64_t stride_head, std::int64_t stride_row, int element_bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % kRowAlignment == 0 && is_aligned_stride(stride_batch, extents.batch, element_bytes) &&
+         is_aligned_stride(stride_head, extents.heads, element_bytes) && is_aligned_stride(stride_row, extents.rows, element_bytes);
+}
+//% end
 //% if tensor_maps
 
-//% if used_lengths
-// The map of a tensor, (column, head, row, size, batch) from the contiguous dimension outwards, and the box of it that one copy moves: rows are counted in
-// two dimensions, so that a copy can end where a sequence does.
-//% else
-// The map of a tensor, (column, head, row, batch) from the contiguous dimension outwards, and the box of it that one copy moves.
-//% end
-cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const void* data, const Extents& extents, std::int64_t stride_batch,
-                   std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[${map_rank}], CUtensorMapSwizzle swizzle) {
-  const auto stride = [](std::int64_t elements, std::int64_t extent) {
-    return static_cast<cuuint64_t>(map_stride_bytes(elements, extent, kElementBytes));
+// The contiguous dimension of a tensor.
+struct Columns {
+  std::int64_t count;
+  int bytes;  // of an element
+  CUtensorMapDataType type;
+};
+constexpr Columns kColumns = {kHeadDim, kElementBytes, CU_TENSOR_MAP_DATA_TYPE_${tensor_map_type}};
+
+// The map of a tensor, (column, head, row, batch) from the contiguous dimension outwards, and the box of it that one copy moves. With a rank of 5 rows are
+// counted in two dimensions, (column, head, row, size, batch), so that a copy can end where a sequence does.
+template <unsigned kRank>
+cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const void* data, const Columns& columns, const Extents& extents,
+                   std::int64_t stride_batch, std::int64_t stride_head, std::int64_t stride_row, const cuuint32_t (&box)[kRank], CUtensorMapSwizzle swizzle) {
+  const auto stride = [&](std::int64_t elements, std::int64_t extent) {
+    return static_cast<cuuint64_t>(map_stride_bytes(elements, extent, columns.bytes));
   };
-  const auto heads = static_cast<cuuint64_t>(extents.heads), rows = static_cast<cuuint64_t>(extents.rows), batch = static_cast<cuuint64_t>(extents.batch);
-//% if used_lengths
-  const cuuint64_t dims[5] = {kHeadDim, heads, rows, rows + 1, batch};
-  const cuuint64_t of_row = stride(stride_row, extents.rows), strides[4] = {stride(stride_head, extents.heads), of_row, of_row, stride(stride_batch, extents.batch)};
-  data = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(data) - rows * of_row);
-//% else
-  const cuuint64_t dims[4] = {kHeadDim, heads, rows, batch};
-  const cuuint64_t strides[3] = {stride(stride_head, extents.heads), stride(stride_row, extents.rows), stride(stride_batch, extents.batch)};
-//% end
-  constexpr cuuint32_t kEveryElement[${map_rank}] = {${map_ones}};
+  const auto count = static_cast<cuuint64_t>(columns.count), heads = static_cast<cuuint64_t>(extents.heads), rows = static_cast<cuuint64_t>(extents.rows),
+             batch = static_cast<cuuint64_t>(extents.batch);
+  const cuuint64_t of_head = stride(stride_head, extents.heads), of_row = stride(stride_row, extents.rows), of_batch = stride(stride_batch, extents.batch);
+  cuuint64_t dims[5] = {count, heads, rows, batch}, strides[4] = {of_head, of_row, of_batch};
+  if (kRank == 5) {
+    dims[3] = rows + 1;
+    dims[4] = batch;
+    strides[2] = of_row;
+    strides[3] = of_batch;
+    data = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(data) - rows * of_row);
+  }
+  constexpr cuuint32_t kEveryElement[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;  // aligned as the driver wants it
-  const CUresult result = driver.encode(&map, CU_TENSOR_MAP_DATA_TYPE_${tensor_map_type}, ${map_rank}, const_cast<void*>(data), dims, strides, box, kEveryElement,
-                                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = driver.encode(&map, columns.type, kRank, const_cast<void*>(data), dims, strides, box, kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   static_assert(sizeof(map) == sizeof(*to));
   std::memcpy(to, &map, sizeof(map));
   if (result == CUDA_SUCCESS) return cudaSuccess;
@@ -281,7 +303,20 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
 //% end
 
 Call call_of(const ${name}_call& asked) {
+//% if pairs
+  Call call = {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}};
+//% else
   return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}};
+//% end
+//% for pair_forms
+  const Extents ${pair_forms.name} = of_${pair_forms.name}(asked);
+  call.${pair_forms.name}_batch = ${pair_forms.name}.batch;
+  call.${pair_forms.name}_heads = ${pair_forms.name}.heads;
+  call.${pair_forms.name}_rows = ${pair_forms.name}.rows;
+//% end
+//% if pairs
+  return call;
+//% end
 }
 
 cudaError_t check_sizes(const ${name}_call& asked) {
@@ -356,6 +391,15 @@ cudaError_t check_tensor(const char* name, const void* data, const Extents& exte
   return cudaSuccess;
 }
 
+//% if pairs
+cudaError_t check_pairs(const char* name, const void* data, unsigned element_bytes) {
+  if (data == nullptr) return fail(cudaErrorInvalidValue, "%s is null", name);
+  if (reinterpret_cast<std::uintptr_t>(data) % element_bytes != 0)
+    return fail(cudaErrorMisalignedAddress, "%s starts at an address that is no multiple of %u bytes", name, element_bytes);
+  return cudaSuccess;
+}
+
+//% end
 cudaError_t check_rows(const char* name, const void* data, bool may_be_null) {
   if (data == nullptr && !may_be_null) return fail(cudaErrorInvalidValue, "%s is null", name);
   if (reinterpret_cast<std::uintptr_t>(data) % alignof(float) != 0)
@@ -391,8 +435,11 @@ cudaError_t run(const ${name}_call& asked, cudaStream_t stream) {
   RETURN_IF_FAILED(check_sizes(asked));
   const Call call = call_of(asked);
 //% for checked_tensors
-  RETURN_IF_FAILED(check_tensor("${checked_tensors.name}", asked.${checked_tensors.name}, ${checked_tensors.extents}(call), asked.${checked_tensors.name}_stride_batch,
+  RETURN_IF_FAILED(check_tensor("${checked_tensors.name}", asked.${checked_tensors.name}, ${checked_tensors.extents}, asked.${checked_tensors.name}_stride_batch,
                            asked.${checked_tensors.name}_stride_head, asked.${checked_tensors.name}_stride_row));
+//% end
+//% for checked_pairs
+  RETURN_IF_FAILED(check_pairs("${checked_pairs.name}", asked.${checked_pairs.name}, ${checked_pairs.bytes}));
 //% end
 //% for checked_rows
   RETURN_IF_FAILED(check_rows("${checked_rows.name}", asked.${checked_rows.name}, ${checked_rows.may_be_null}));

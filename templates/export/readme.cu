@@ -85,7 +85,7 @@ what the kernels were tuned to are fixed.
 | `stream` | `cudaStream_t` | all work is enqueued there |
 
 Element (b, h, i, c) of a tensor is `b * stride_batch + h * stride_head + i * stride_row + c` elements behind its pointer; the ${head_dim} columns of a row follow
-each other. ${alignment_note} Strides of a dimension of extent 1 are not used. The problem's tensors are packed as (${layout_words}).
+each other. ${alignment_note} Strides of a dimension of extent 1 are not used.${pairs_note} The problem's tensors are packed as (${layout_words}).
 
 ## Workspace
 

@@ -50,6 +50,18 @@ __device__ T& at(const View& view, std::int64_t b, std::int64_t h, std::int64_t 
   return static_cast<T*>(view.data)[b * view.batch + h * view.head + i * view.row + c];
 }
 
+//% if pairs
+// A tensor of pairs: its strides, 0 of dimensions along which it repeats.
+struct PairView {
+  const void* data;
+  long long batch, head, row;
+  template <typename T>
+  __device__ T at(int b, int h, int i, int j) const {
+    return static_cast<const T*>(data)[b * batch + h * head + i * row + j];
+  }
+};
+
+//% end
 struct Problem {
   int batch, heads_q, heads_kv, seq_q, seq_kv;
   float scale;
@@ -66,6 +78,12 @@ struct Problem {
 //% if used_lengths
   const int *seqused_q, *seqused_kv;  // rows of each sequence, of those that are stored
 //% end
+//% if bias
+  PairView bias;
+//% end
+//% if attention_mask
+  PairView attention_mask;
+//% end
 };
 //% if softcap
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
@@ -73,28 +91,39 @@ __device__ float score_of(const Problem& p, float product) { return p.cap * tanh
 __device__ float score_of(const Problem& p, float product) { return p.scale * product; }
 //% end
 //% if alibi
-// What ALiBi adds to a score.
 //% if used_lengths
-__device__ float added(const Problem& p, int b, int h, int i, int j) {
+__device__ float of_alibi(const Problem& p, int b, int h, int i, int j) {
   return -p.slopes[b * p.heads_q + h] * fabsf(static_cast<float>(i + p.seqused_kv[b] - p.seqused_q[b] - j));
 }
 //% else
-__device__ float added(const Problem& p, int b, int h, int i, int j) {
+__device__ float of_alibi(const Problem& p, int b, int h, int i, int j) {
   return -p.slopes[b * p.heads_q + h] * fabsf(static_cast<float>(i + p.seq_kv - p.seq_q - j));
 }
 //% end
 //% else
-__device__ float added(const Problem&, int, int, int, int) { return 0; }
+__device__ float of_alibi(const Problem&, int, int, int, int) { return 0; }
+//% end
+//% if bias
+__device__ float of_bias(const Problem& p, int b, int h, int i, int j) { return static_cast<float>(p.bias.at<${bias_element}>(b, h, i, j)); }
+//% else
+__device__ float of_bias(const Problem&, int, int, int, int) { return 0; }
+//% end
+// What is added to a score.
+__device__ float added(const Problem& p, int b, int h, int i, int j) { return of_alibi(p, b, h, i, j) + of_bias(p, b, h, i, j); }
+//% if attention_mask
+__device__ bool attends(const Problem& p, int b, int h, int i, int j) { return p.attention_mask.at<unsigned char>(b, h, i, j) != 0; }
+//% else
+__device__ bool attends(const Problem&, int, int, int, int) { return true; }
 //% end
 //% if used_lengths
-__device__ bool sees(const Problem& p, int b, int i, int j) {
+__device__ bool sees(const Problem& p, int b, int h, int i, int j) {
   const int queries = p.seqused_q[b], keys = p.seqused_kv[b];
   constexpr bool kMoves = ${diagonals_move};  // the mask with the ends of the sequence
   const int distance = kMoves ? (j + p.seq_kv - keys) - (i + p.seq_q - queries) : j - i;
-  return i < queries && j < keys && distance >= p.first && distance <= p.last;
+  return i < queries && j < keys && distance >= p.first && distance <= p.last && attends(p, b, h, i, j);
 }
 //% else
-__device__ bool sees(const Problem& p, int /*b*/, int i, int j) { return j - i >= p.first && j - i <= p.last; }
+__device__ bool sees(const Problem& p, int b, int h, int i, int j) { return j - i >= p.first && j - i <= p.last && attends(p, b, h, i, j); }
 //% end
 
 __device__ std::uint64_t mix(std::uint64_t x) {
@@ -144,6 +173,25 @@ __global__ void fill_sinks(float* sinks, float near, std::uint64_t seed) {
 }
 
 //% end
+//% if bias
+// A CTA for each row of keys.
+__global__ void fill_bias(void* bias, int keys, long long row_stride, std::uint64_t seed) {
+  for (int j = threadIdx.x; j < keys; j += kThreads)
+    static_cast<${bias_element}*>(bias)[blockIdx.x * row_stride + j] = ${bias_element}(normal(seed, static_cast<std::uint64_t>(blockIdx.x) * keys + j));
+}
+
+//% end
+//% if attention_mask
+// Four documents, in which some pairs are hidden besides; a CTA for each row of keys.
+__global__ void fill_mask(void* mask, int queries, int keys, long long row_stride, std::uint64_t seed) {
+  const int i = blockIdx.x % queries;
+  for (int j = threadIdx.x; j < keys; j += kThreads) {
+    const bool same = queries == 1 || 4ll * i / queries == 4ll * j / keys;
+    static_cast<unsigned char*>(mask)[blockIdx.x * row_stride + j] = same && (mix(seed + blockIdx.x * 0x9e3779b97f4a7c15ull + j) & 7) != 0;
+  }
+}
+
+//% end
 // O and LSE of one query a CTA, by blocks of kThreads keys.
 __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float* lse) {
   const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
@@ -158,7 +206,7 @@ __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float
   for (int first = 0; first < p.seq_kv; first += kThreads) {
     __syncthreads();
     const int j = first + t;
-    scores[t] = j < p.seq_kv && sees(p, b, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) + added(p, b, h, i, j) : -INFINITY;
+    scores[t] = j < p.seq_kv && sees(p, b, h, i, j) ? score_of(p, dot(query, k, b, h_kv, j)) + added(p, b, h, i, j) : -INFINITY;
     __syncthreads();
     float most = highest;
     for (int n = 0; n < kThreads; ++n) most = fmaxf(most, scores[n]);
@@ -216,7 +264,7 @@ __device__ float slope_of(const Problem& p, float product) {
 __device__ float slope_of(const Problem&, float) { return 1; }
 //% end
 __device__ float probability(const Problem& p, int b, int h, int i, int j, float product, float lse) {
-  return sees(p, b, i, j) && lse != -INFINITY ? expf(score_of(p, product) + added(p, b, h, i, j) - lse) : 0;
+  return sees(p, b, h, i, j) && lse != -INFINITY ? expf(score_of(p, product) + added(p, b, h, i, j) - lse) : 0;
 }
 
 // dQ of one query a CTA.
@@ -233,7 +281,7 @@ __global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const floa
     __syncthreads();
     const int j = first + t;
     d_s[t] = 0;
-    if (j < p.seq_kv && sees(p, b, i, j)) {
+    if (j < p.seq_kv && sees(p, b, h, i, j)) {
       const float product = dot(query, k, b, h_kv, j);
       d_s[t] = probability(p, b, h, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
     }
@@ -263,7 +311,7 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
       __syncthreads();
       const int i = first + t;
       probabilities[t] = d_s[t] = 0;
-      if (i < p.seq_q && sees(p, b, i, j)) {
+      if (i < p.seq_q && sees(p, b, h, i, j)) {
         const float product = dot(key, q, b, h, i);
         probabilities[t] = probability(p, b, h, i, j, product, lse[rows + i]);
         d_s[t] = probabilities[t] * slope_of(p, product) * (dot(value, d_o, b, h, i) - delta[rows + i]);
@@ -283,6 +331,30 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
     d_v[static_cast<std::int64_t>(blockIdx.x) * kHeadDim + c] = acc_v[c / kThreads];
   }
 }
+//% if bias_gradient
+
+// The gradient of the bias, a CTA for each of its rows: sums over the batch entries, heads and queries along which it repeats.
+__global__ void naive_dbias(Problem p, int rows, int heads, View q, View k, View v, View d_o, const float* lse, const float* delta, float* d_bias) {
+  const int row = blockIdx.x % rows, head = blockIdx.x / rows % heads, batch = blockIdx.x / rows / heads;
+  const int group = p.heads_q / p.heads_kv;
+  for (int j = threadIdx.x; j < p.seq_kv; j += kThreads) {
+    float sum = 0;
+    for (int b = p.bias.batch == 0 ? 0 : batch; b < (p.bias.batch == 0 ? p.batch : batch + 1); ++b)
+      for (int h = p.bias.head == 0 ? 0 : head; h < (p.bias.head == 0 ? p.heads_q : head + 1); ++h)
+        for (int i = p.bias.row == 0 ? 0 : row; i < (p.bias.row == 0 ? p.seq_q : row + 1); ++i) {
+          if (!sees(p, b, h, i, j)) continue;
+          float product = 0, change = 0;
+          for (int c = 0; c < kHeadDim; ++c) {
+            product += static_cast<float>(at<Element>(q, b, h, i, c)) * static_cast<float>(at<Element>(k, b, h / group, j, c));
+            change += static_cast<float>(at<Element>(d_o, b, h, i, c)) * static_cast<float>(at<Element>(v, b, h / group, j, c));
+          }
+          const std::int64_t of_row = (static_cast<std::int64_t>(b) * p.heads_q + h) * p.seq_q + i;
+          sum += probability(p, b, h, i, j, product, lse[of_row]) * (change - delta[of_row]);
+        }
+    d_bias[static_cast<std::int64_t>(blockIdx.x) * p.seq_kv + j] = sum;
+  }
+}
+//% end
 //% if sink
 
 // The gradient of a head's sink, and the sum of its terms' sizes, which its error is relative to; a thread for each head.
@@ -400,6 +472,47 @@ void compare(const char* name, const std::string& what, const Tensor& tensor, co
   print_line(name, what, ok, text);
 }
 
+//% if pairs
+// Memory of a tensor of pairs: its rows, and strides in elements.
+struct Pairs {
+  int batch, heads, rows;  // 1 along which it repeats
+  std::int64_t row_stride;
+  Memory memory;
+
+  // keys: between rows, of those that a call has.
+  Pairs(const ${name}_call& call, bool of_batch, bool of_heads, bool of_rows, std::int64_t keys, int bytes)
+      : batch(of_batch ? static_cast<int>(call.batch) : 1),
+        heads(of_heads ? static_cast<int>(call.heads_q) : 1),
+        rows(of_rows ? static_cast<int>(call.seq_q) : 1),
+        row_stride(keys),
+        memory(static_cast<std::size_t>(all_rows()) * static_cast<std::size_t>(keys * bytes)) {}
+  std::int64_t all_rows() const { return static_cast<std::int64_t>(batch) * heads * rows; }
+  PairView view(bool of_batch, bool of_heads, bool of_rows) const {
+    return {memory.data(), of_batch ? heads * rows * row_stride : 0, of_heads ? rows * row_stride : 0, of_rows ? row_stride : 0};
+  }
+};
+
+//% end
+//% if bias_gradient
+void compare_bias(const std::string& what, const Pairs& found, std::int64_t keys, const Memory& reference) {
+  const std::vector<${bias_element}> values = found.memory.copy<${bias_element}>();
+  const std::vector<float> expected = reference.copy<float>();
+  double error = 0, norm = 0;
+  std::int64_t not_finite = 0;
+  for (std::int64_t row = 0; row < found.all_rows(); ++row)
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const double value = static_cast<float>(values[static_cast<std::size_t>(row * found.row_stride + j)]), other = expected[static_cast<std::size_t>(row * keys + j)];
+      if (!std::isfinite(value)) ++not_finite;
+      error += (value - other) * (value - other);
+      norm += other * other;
+    }
+  const double relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+  char text[120];
+  std::snprintf(text, sizeof(text), "error %.2e of at most %.2e, %lld not finite", relative, kRelativeBound, static_cast<long long>(not_finite));
+  print_line("dbias", what, not_finite == 0 && relative <= kRelativeBound, text);
+}
+
+//% end
 //% if forward
 void compare_lse(const std::string& what, const Memory& found_rows, const Memory& reference) {
   const std::vector<float> found = found_rows.copy<float>(), expected = reference.copy<float>();
@@ -468,8 +581,24 @@ void check(const std::string& what, ${name}_call call, Order order) {
   call.seqused_q = lengths(used_q, call.seq_q);
   call.seqused_kv = lengths(used_kv, call.seq_kv);
 //% end
+//% for test_pairs
+  // Rows with a gap start where no tensor map can have them.
+  const bool ${test_pairs.name}_of_batch = call.${test_pairs.name}_stride_batch != 0, ${test_pairs.name}_of_heads = call.${test_pairs.name}_stride_head != 0, ${test_pairs.name}_of_rows = call.${test_pairs.name}_stride_row != 0;
+  const Pairs ${test_pairs.name}(call, ${test_pairs.name}_of_batch, ${test_pairs.name}_of_heads, ${test_pairs.name}_of_rows, call.seq_kv + (order == Order::other_with_gaps ? 3 : 0), ${test_pairs.bytes});
+  const PairView ${test_pairs.name}_view = ${test_pairs.name}.view(${test_pairs.name}_of_batch, ${test_pairs.name}_of_heads, ${test_pairs.name}_of_rows);
+  call.${test_pairs.name} = ${test_pairs.name}.memory.data();
+  call.${test_pairs.name}_stride_batch = ${test_pairs.name}_view.batch;
+  call.${test_pairs.name}_stride_head = ${test_pairs.name}_view.head;
+  call.${test_pairs.name}_stride_row = ${test_pairs.name}_view.row;
+//% end
+//% if bias
+  fill_bias<<<static_cast<int>(bias.all_rows()), kThreads>>>(bias.memory.data(), static_cast<int>(call.seq_kv), bias.row_stride, 7);
+//% end
+//% if attention_mask
+  fill_mask<<<static_cast<int>(attention_mask.all_rows()), kThreads>>>(attention_mask.memory.data(), attention_mask.rows, static_cast<int>(call.seq_kv), attention_mask.row_stride, 8);
+//% end
   const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}${bias_of_call}${mask_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors
@@ -509,6 +638,11 @@ void check(const std::string& what, ${name}_call call, Order order) {
   naive_dq<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dq.floats());
   naive_dkdv<<<k->all_rows(), kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dk.floats(),
                                           reference_dv.floats());
+//% if bias_gradient
+  const Memory reference_dbias(static_cast<std::size_t>(bias.all_rows() * call.seq_kv) * sizeof(float));
+  naive_dbias<<<static_cast<int>(bias.all_rows()), kThreads>>>(problem, bias.rows, bias.heads, q->view(), k->view(), v->view(), d_o->view(), call.lse,
+                                                               delta.floats(), reference_dbias.floats());
+//% end
 //% if sink
   const Memory d_sinks(static_cast<std::size_t>(problem.heads_q) * sizeof(float));
   const Memory reference_dsinks(static_cast<std::size_t>(problem.heads_q) * sizeof(float)), sink_sizes(static_cast<std::size_t>(problem.heads_q) * sizeof(float));
@@ -535,6 +669,9 @@ void check(const std::string& what, ${name}_call call, Order order) {
   compare("dq", what, *d_q, reference_dq);
   compare("dk", what, *d_k, reference_dk);
   compare("dv", what, *d_v, reference_dv);
+//% if bias_gradient
+  compare_bias(what, d_bias, call.seq_kv, reference_dbias);
+//% end
 //% if sink
   compare_sinks(what, d_sinks, reference_dsinks, sink_sizes);
 //% end

@@ -81,11 +81,19 @@ TEST_CASE("an export's page says which sizes its kernels take", "[nogpu]") {
   CHECK(has(packed.at("README.md"), "seq_kv - seq_q lets the last query see the last key"));
 }
 
-TEST_CASE("kernels with tensors of pairs are not exported yet", "[nogpu]") {
-  for (const char* problem : {"sq100 d64 bias=bhqk", "backward sq100 d64 attention-mask=b11k"}) {
-    CHECK_THROWS_WITH(export_of(plan_of(problem, "sm80 q64 kv64 w4 st2", "a100"), "a100", {"my_attention", "1", ""}),
-                      ContainsSubstring("have no launcher yet"));
-  }
+TEST_CASE("an export's page names tensors of pairs, and packs those that repeat", "[nogpu]") {
+  const auto files = export_of(plan_of("backward hq4 sq512 d64 bias=1hqk bias-gradient attention-mask=b11k",
+                                       "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", "h200"),
+                               "h200", {"f_pairs", "1", ""});
+  const std::string &page = files.at("README.md"), &launcher = files.at("launch.cpp");
+  CHECK(has(page, "| `bias` | `const void*` | (batch, heads_q, seq_q, seq_kv), bf16, read |"));
+  CHECK(has(page, "| `attention_mask` | `const void*` | (batch, heads_q, seq_q, seq_kv), bool, read |"));
+  CHECK(has(page, "dQ, dK, dV and the gradient of the bias, from dO"));
+  CHECK(has(launcher, "call->bias_stride_batch = 0;"));
+  CHECK(has(launcher, "call->bias_stride_head = call->seq_q * call->seq_kv;"));
+  CHECK(has(launcher, "call->d_bias_stride_row = call->seq_kv;"));
+  CHECK(has(launcher, "call->attention_mask_stride_batch = call->seq_kv;"));
+  CHECK(has(launcher, "call->attention_mask_stride_row = 0;"));
 }
 
 TEST_CASE("names of exports", "[nogpu]") {

@@ -171,7 +171,7 @@ std::string shim_of(const KernelPlan& plan, const std::string& name) {
       text += fmt::format("  call.{0} = static_cast<decltype(call.{0})>(asked.data[{1}]);\n", id, number);
       if (!has_strides(operand)) continue;
       for (const auto& [dimension, index] : {std::pair{"batch", 0}, std::pair{"head", 1}, std::pair{"row", 2}}) {
-        if (index == 2 && !has_whole_rows(operand)) continue;
+        if (index == 2 && !has_whole_rows(operand) && !is_of_pairs(operand)) continue;
         text += fmt::format("  call.{0}_stride_{1} = asked.strides[{2}][{3}];\n", id, dimension, number, index);
       }
     }
@@ -281,12 +281,18 @@ Tensors made_up_tensors(const AttentionProblem& problem, Random& random) {
       continue;
     }
     TensorView view = packed_view(problem, operand, reinterpret_cast<void*>(address));
-    if (random.coin()) {
+    if (is_of_pairs(operand)) {  // a stride of 0 says that it repeats; others may be any, and the address, too
+      if (random.coin()) view.data = reinterpret_cast<void*>(address + 4 * random.between(1, 3));
+      if (random.coin() && view.stride_row != 0) view.stride_row += random.between(1, 8);
+      if (random.coin() && view.stride_head != 0) view.stride_head += 8 * random.between(1, 100);
+      if (random.coin() && view.stride_batch != 0) view.stride_batch = -view.stride_batch;
+    } else if (random.coin()) {
       view.stride_batch += 8 * random.between(0, 100);
       view.stride_head *= random.between(1, 3);
       view.stride_row *= random.between(1, 3);
     }
-    if (operand_shape(problem, operand).rows == 1 && random.coin()) view.stride_row = 13;  // says nothing
+    if (operand_shape(problem, operand).rows == 1 && !is_of_pairs(operand) && random.coin())
+      view.stride_row = 13;  // says nothing
     tensors[operand] = view;
   }
   return tensors;
@@ -429,6 +435,18 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward bf16 hq8 hkv2 sq4 skv3000 d64 causal softcap30 sink", "sm90 q64 kv64 st2 parts3 pack-gqa", "h200"},
       {"forward fp16 hq2 sq300 skv1000 d64 sink", "sm80 q64 kv48 w4 st2", "a100"},
       {"forward bf16 b2 hq4 hkv2 sq300 skv1000 d64 alibi", "sm90 q128 kv64 st2 overlap=within", "h200"},
+      {"forward bf16 b2 hq4 hkv2 sq512 d64 causal bias=1hqk attention-mask=b1qk",
+       "sm90 q128 kv64 st2 overlap=within pst1", "h200"},
+      {"forward fp16 b2 hq4 sq300 skv1000 d64 bias=b11k bias-fp32 used", "sm90 q128 kv64 st2 overlap=within pst2",
+       "h200"},
+      {"forward bf16 b2 hq4 sq512 d64 attention-mask=bhqk", "sm90 q128 kv64 st2 overlap=within pst1 visible-blocks",
+       "h200"},
+      {"forward bf16 hq4 sq512 d64 attention-mask=b11k bias=bhqk", "sm80 q64 kv64 w4 st2", "a100"},
+      {"backward bf16 b2 hq4 hkv2 sq512 d64 bias=1hqk bias-gradient",
+       "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", "h200"},
+      {"backward fp16 b2 hq4 sq512 d64 bias=b11k bias-gradient attention-mask=11qk", "sm80 q64 kv64 w4 st2", "a100"},
+      {"backward bf16 b2 hq4 sq512 d128 attention-mask=b1qk",
+       "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic visible-blocks", "h200"},
       {"backward bf16 b2 hq4 sq512 d64 causal alibi softcap20", "sm80 q64 kv64 w4 st2", "a100"},
       {"backward bf16 b2 hq4 sq512 d64 causal softcap20 sink", "sm90 q64 kv128 st2 dq=atomic", "h200"},
       {"backward fp16 hq4 hkv2 sq512 d64 deterministic sink", "sm80 q64 kv64 w4 st1 dq=ordered", "a100"},
@@ -446,7 +464,8 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
 
 TEST_CASE("an exported launcher refuses what it cannot run, and says why", "[nogpu]") {
   const Launchers launchers({{"forward bf16 hq4 sq512 d64 causal", "sm80 q64 kv64 w4 st2 parts4", "a100"},
-                             {"backward bf16 hq4 sq512 d64", "sm90 q64 kv128 st3 overlap=within dq=atomic", "h200"}});
+                             {"backward bf16 hq4 sq512 d64", "sm90 q64 kv128 st3 overlap=within dq=atomic", "h200"},
+                             {"forward bf16 hq4 sq512 d64 bias=1hqk", "sm80 q64 kv64 w4 st2", "a100"}});
   const unsigned argument_bytes[8] = {};
   launchers.find<void(const unsigned*)>("fake_expect")(argument_bytes);
   const auto set_device = launchers.find<void(int, int)>("fake_device");
@@ -485,6 +504,9 @@ TEST_CASE("an exported launcher refuses what it cannot run, and says why", "[nog
   CHECK_THAT(refusal(0, [](Asked& asked) { asked.workspace = nullptr; }), ContainsSubstring("holds 0 bytes"));
   CHECK_THAT(refusal(0, [](Asked& asked) { asked.workspace = reinterpret_cast<void*>(0x7f0080); }),
              ContainsSubstring("no multiple of 256"));
+  CHECK(refusal(2, [&](Asked& asked) { asked.data[at(Operand::bias)] = nullptr; }) == "bias is null");
+  CHECK(refusal(2, [&](Asked& asked) { asked.data[at(Operand::bias)] = reinterpret_cast<void*>(0x1001); }) ==
+        "bias starts at an address that is no multiple of 2 bytes");
   set_device(7, 5);
   CHECK_THAT(refusal(0, [](Asked&) {}), ContainsSubstring("7.5: these kernels need 8.0 or newer"));
   set_device(10, 0);
