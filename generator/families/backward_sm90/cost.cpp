@@ -48,8 +48,8 @@ constexpr double kLoneClocks = 215;  // of a step of one softmax warpgroup: no o
 // this head dim on.
 constexpr double kSumsOfWide = 1.12;
 constexpr int kLeastHeadDimOfSpills = 168;
-constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;                         // of a step
-constexpr double kOrdered = 0.98, kQueued = 1.015, kPair = 1.06, kPersistent = 1.03;  // of a step
+constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;           // of a step
+constexpr double kOrdered = 0.98, kQueued = 1.015, kPersistent = 1.03;  // of a step
 // Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
 // buffer in half a block is not measured.
 constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5;
@@ -139,7 +139,6 @@ struct Step {
       clocks *= kSumsOfWide;
     if (config.dq_by == DqWarpgroups::softmax)
       clocks *= shape.softmax_warpgroups == 1 ? kDqByLoneSoftmax : kDqBySoftmax;
-    if (config.cluster > 1) clocks *= kPair;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
     return clocks + ticket;
   }
