@@ -207,7 +207,10 @@ class Exporter {
 
   std::string backward_formula() const {
     std::vector<std::string> gradients = {"dQ", "dK", "dV"}, inputs = {"Q", "K", "V"};
-    if (problem_.sink) gradients.push_back("the gradient of the sinks"), inputs.push_back("the sinks");
+    if (problem_.sink) {
+      gradients.push_back("the gradient of the sinks");
+      inputs.push_back("the sinks");
+    }
     if (problem_.bias_gradient) gradients.push_back("the gradient of the bias");
     if (problem_.bias != PairTensor::none) inputs.push_back("the bias");
     if (problem_.attention_mask != PairTensor::none) inputs.push_back("the attention mask");

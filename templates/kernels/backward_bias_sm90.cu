@@ -84,7 +84,7 @@ using ScoreFragments = float[kBlockKv / 2];
 //% include tile/pack_elements
 //% end
 
-constexpr u32 kSumsBarrier = 1, kTurn = 2;  // named barriers: of all consumers, and on which each of two warpgroups waits for its turn
+constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
@@ -297,7 +297,8 @@ struct Consumer {
   __device__ __forceinline__ void add_tile(SharingTiles& tiles, ScoreFragments& sums) {
     ScoreFragments s, dp;
 //% if !attention_mask
-    multiply_all(s, dp);
+    multiply<0>(s);                // S = Q Kᵀ
+    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
 //% end
     const SharingSteps& at = tiles.at;
     const Sequence sequence(args, at.batch);
@@ -313,7 +314,8 @@ struct Consumer {
     load_pairs(at, sequence);
     tiles.next(args);
 //% if attention_mask
-    multiply_all(s, dp);
+    multiply<0>(s);                // S = Q Kᵀ
+    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
 //% end
     wgmma_wait_group<kPanelsUnderWay>();
     wgmma_landed(s);
@@ -340,24 +342,7 @@ struct Consumer {
     has_bias = false;
   }
 
-  // The second warpgroup gives the first one its first turn, which that one takes back in the end.
-  __device__ __forceinline__ void begin_turns() const {
-    if (index != 0) pass_turn();
-  }
-  __device__ __forceinline__ void end_turns() const {
-    if (index == 0) wait_turn();
-  }
-
  private:
-  // Both warpgroups want the same slots at the same time. They take turns, so that what one computes between its products runs beside those of the other.
-  __device__ __forceinline__ void multiply_all(ScoreFragments& s, ScoreFragments& dp) {
-    wait_turn();
-    multiply<0>(s);                // S = Q Kᵀ
-    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
-    pass_turn();
-  }
-  __device__ __forceinline__ void wait_turn() const { bar_sync_named(kTurn + index, kConsumers * kWarpgroup); }
-  __device__ __forceinline__ void pass_turn() const { bar_arrive_named(kTurn + (index ^ 1), kConsumers * kWarpgroup); }
   // The product of a tile of queries and one of keys over the head dim, panel after panel, of which each is a group. kBefore: groups under way.
   template <i32 kBefore>
   __device__ __forceinline__ void multiply(ScoreFragments& d) {
@@ -549,9 +534,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  static_assert(kConsumers == 2);
   Consumer consumer{args, barriers, shared, index};
-  consumer.begin_turns();
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
     SharingTiles tiles(args, BiasStep(args, number));
     ScoreFragments sums = {};
@@ -576,7 +559,6 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
-  consumer.end_turns();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) ${entry}(const __grid_constant__ Arguments args) {

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 7de361ab47ba4634
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 450503ef1a8fb42f
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -21,7 +21,7 @@
 //   214016  barriers
 //   214144  end
 
-namespace attune_855f606a441060b0 {
+namespace attune_dae57018aac9ea25 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -165,9 +165,6 @@ __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLa
 // Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
 __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
-}
-__device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
 // This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
@@ -738,7 +735,7 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
 
-constexpr u32 kSumsBarrier = 1, kTurn = 2;  // named barriers: of all consumers, and on which each of two warpgroups waits for its turn
+constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 
 // The barriers. A full one completes when TMA has filled its buffer, an empty one when every consumer warp has left it.
 struct Barriers {
@@ -931,7 +928,8 @@ struct Consumer {
     rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
     load_pairs(at, sequence);
     tiles.next(args);
-    multiply_all(s, dp);
+    multiply<0>(s);                // S = Q Kᵀ
+    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
     wgmma_wait_group<kPanelsUnderWay>();
     wgmma_landed(s);
     if (kPanels <= kPanelsUnderWay) release<2 * kPanelsUnderWay, kPanelsUnderWay>();
@@ -955,24 +953,7 @@ struct Consumer {
     has_bias = false;
   }
 
-  // The second warpgroup gives the first one its first turn, which that one takes back in the end.
-  __device__ __forceinline__ void begin_turns() const {
-    if (index != 0) pass_turn();
-  }
-  __device__ __forceinline__ void end_turns() const {
-    if (index == 0) wait_turn();
-  }
-
  private:
-  // Both warpgroups want the same slots at the same time. They take turns, so that what one computes between its products runs beside those of the other.
-  __device__ __forceinline__ void multiply_all(ScoreFragments& s, ScoreFragments& dp) {
-    wait_turn();
-    multiply<0>(s);                // S = Q Kᵀ
-    multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
-    pass_turn();
-  }
-  __device__ __forceinline__ void wait_turn() const { bar_sync_named(kTurn + index, kConsumers * kWarpgroup); }
-  __device__ __forceinline__ void pass_turn() const { bar_arrive_named(kTurn + (index ^ 1), kConsumers * kWarpgroup); }
   // The product of a tile of queries and one of keys over the head dim, panel after panel, of which each is a group. kBefore: groups under way.
   template <i32 kBefore>
   __device__ __forceinline__ void multiply(ScoreFragments& d) {
@@ -1129,9 +1110,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
-  static_assert(kConsumers == 2);
   Consumer consumer{args, barriers, shared, index};
-  consumer.begin_turns();
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
     SharingTiles tiles(args, BiasStep(args, number));
     ScoreFragments sums = {};
@@ -1156,7 +1135,6 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
-  consumer.end_turns();
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_sm90(const __grid_constant__ Arguments args) {
@@ -1187,4 +1165,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_855f606a441060b0
+}  // namespace attune_dae57018aac9ea25
