@@ -19,8 +19,8 @@
 //   matrix      M = 2 q kv (D16 + D) / 4096
 //   elementwise E = q kv / 15.4 beside an idle tensor core; a fully busy one takes 7.7 of the 15.4 elements a clock, so
 //               that both together take (q kv + 7.7 M) / 15.4
-//   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster each CTA's share of it; less where few SMs
-//                 share what L2 gives
+//   l2          = 4 kv Dp / 24, by TMA; Dp counts whole panels; in a cluster, too, since a multicast passes the
+//                 crossbar once for each SM; less where few SMs share what L2 gives
 //
 // A warpgroup alone does one after the other; with `overlap`, or with several warpgroups, a share of the shorter runs
 // beside the longer one. What is marked "fitted" comes from 4300 trials of 106 shapes, whose times scatter by 5 to 6 %
@@ -42,7 +42,7 @@ constexpr double kMostShareOfL2 = 2.2;  // times that, where fewer do: by two sh
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
 // Of a step whose one tile of pairs is read beside the exponentials, so that the next one comes late; by two pairs.
 constexpr double kOnePairStage = 1.1;
-constexpr double kClustered = 0.98;  // of a step in a cluster, beside what L2 takes; by eight pairs of trials
+constexpr double kClustered = 0.98;  // of a step in a cluster; by eight pairs of trials
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
 // polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
@@ -165,7 +165,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double tiles = static_cast<double>(ceil_div(problem.seq_q, cluster_queries) * config.cluster);
   const double all = tiles * static_cast<double>(problem.batch * problem.heads_q / shape.group) * parts;
   const double sharing = std::max(device.sm_count / kMostShareOfL2, std::min<double>(device.sm_count, all));
-  const double l2 = (4.0 * shape.kv_box_rows * shape.panels * shape.panel_columns + pair_cost.l2_bytes) /
+  const double l2 = (4.0 * config.block_kv * shape.panels * shape.panel_columns + pair_cost.l2_bytes) /
                     (kL2Share * device.l2_bytes_per_clock * device.sm_count / sharing);
   const double waits = config.ctas_per_sm > 1 ? kStepClocksOfTwoCtas : kStepClocks[shape.consumers - 1];
   const double stores = config.p_in_shared ? kStoreClocks / shape.consumers : 0;
