@@ -155,10 +155,7 @@ void bind_pair_tiles(const AttentionProblem& problem, const KernelConfig& config
   bindings->set("from_of_terms", problem.alibi ? "from" : "/*from*/");
   bindings->set("and_attends", masked ? " && pairs.attends(i)" : "");
   const std::string from_lse = problem.alibi ? "alibi.gain(from, i) - lse" : "-lse";
-  // Blocks that hide nothing have a way of their own to the exponentials where registers are not short.
-  constexpr int kOthers = 40;
-  const int limit = shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers;
-  bindings->conditions["whole_apart"] = shape.softmax_accumulators + kOthers <= limit;
+  bindings->conditions["whole_apart"] = shape.whole_apart;
   bindings->set("gain_less_lse", biased ? "fma_rn_f32(kLog2E, pairs.bias(i), " + from_lse + ")" : from_lse);
 }
 

@@ -144,6 +144,9 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
     const int pool = shape.launch_registers * (shape.softmax_warpgroups + 1) - shape.dq_registers;
     shape.softmax_registers = std::min(kMostRegistersOfThread, pool / shape.softmax_warpgroups / 8 * 8);
   }
+  constexpr int kOthersWithPairs = 40;
+  const int limit = shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers;
+  shape.whole_apart = shape.softmax_accumulators + kOthersWithPairs <= limit;
   return shape;
 }
 

@@ -59,8 +59,10 @@ struct BackwardSm90Shape {
   BackwardBarriers barriers;                          ///< of its last buffer
   int product_columns = 0;                            ///< of the widest product: N of its wgmma
   int softmax_accumulators = 0, dq_accumulators = 0;  ///< registers of a thread of either kind of warpgroup
-  int launch_registers = 0;                           ///< of each thread as the launch takes them
-  int dq_registers = 0;  ///< of the one that loads, after setmaxnreg; 0: none, all keep what the launch took
+  bool whole_apart =
+      false;  ///< with tiles of pairs: registers for a way to the exponentials of blocks that hide nothing
+  int launch_registers = 0;  ///< of each thread as the launch takes them
+  int dq_registers = 0;      ///< of the one that loads, after setmaxnreg; 0: none, all keep what the launch took
   int softmax_registers = 0;
 };
 

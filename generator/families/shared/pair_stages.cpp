@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <string>
 
@@ -23,16 +23,22 @@ KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec&
     least = time;
   };
   consider(config);
-  // Stages of other tiles may have to give way.
-  for (int q_stages = config.q_stages; q_stages >= std::max(1, config.q_stages - 1); --q_stages) {
-    for (int stages = config.stages; stages >= std::max(1, config.stages - 1); --stages) {
-      for (const int pair_stages : {1, 2, 3, 4}) {
-        KernelConfig choice = config;
-        choice.q_stages = q_stages;
-        choice.stages = stages;
-        choice.pair_stages = pair_stages;
-        consider(choice);
-      }
+  // Stages of other tiles may have to give way, one of each.
+  std::vector<KernelConfig> others = {config};
+  const auto add_with_fewer = [&](int KernelConfig::*stages) {
+    for (std::size_t i = 0, count = others.size(); i < count; ++i) {
+      if (others[i].*stages == 1) continue;
+      KernelConfig fewer = others[i];
+      --(fewer.*stages);
+      others.push_back(fewer);
+    }
+  };
+  add_with_fewer(&KernelConfig::stages);
+  add_with_fewer(problem.pass == Pass::forward ? &KernelConfig::q_stages : &KernelConfig::ds_stages);
+  for (KernelConfig choice : others) {
+    for (const int pair_stages : {1, 2, 3, 4}) {
+      choice.pair_stages = pair_stages;
+      consider(choice);
     }
   }
   return best;
@@ -54,8 +60,9 @@ void adapt_pair_stages(const Question& question, Adaptation* adaptation) {
     return;
   }
   const std::string queries = config.q_stages == given.q_stages ? "" : fmt::format(" qst{}", config.q_stages);
-  adaptation->changes.push_back(
-      fmt::format("with st{}{} pst{}, for tiles of tensors of pairs", config.stages, queries, config.pair_stages));
+  const std::string gradients = config.ds_stages == given.ds_stages ? "" : fmt::format(" dsst{}", config.ds_stages);
+  adaptation->changes.push_back(fmt::format("with st{}{} pst{}{}, for tiles of tensors of pairs", config.stages,
+                                            queries, config.pair_stages, gradients));
 }
 
 void check_pair_stages(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {

@@ -66,12 +66,14 @@ TEST_CASE("configs of problems without tensors of pairs get tiles, and the other
       adapted_to("forward bf16 hq8 sq4096 d128 bias=1hqk", "sm90 q128 kv128 st2 rescale10 overlap=within");
   CHECK(forward.pair_stages > 0);
   CHECK_THAT(forward_change, ContainsSubstring("for tiles of tensors of pairs"));
-  // Shared memory holds a stage less beside them.
+  // Shared memory holds a stage of dS less beside them, or of Q and dO.
   const auto [backward, backward_change] =
       adapted_to("backward bf16 hq8 sq4096 d128 bias=1hqk", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic");
-  CHECK(backward.stages == 2);
-  CHECK(backward.pair_stages == 2);
-  CHECK(backward_change == "with st2 pst2, for tiles of tensors of pairs");
+  CHECK(backward.pair_stages == 3);
+  CHECK(backward_change == "with st3 pst3 dsst1, for tiles of tensors of pairs");
+  CHECK(adapted_to("backward fp16 hq8 sq4096 d128 bias=1hqk bias-fp32",
+                   "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dsst1")
+            .second == "with st2 pst2, for tiles of tensors of pairs");
   const auto [plain, plain_change] =
       adapted_to("forward bf16 hq8 sq4096 d128", "sm90 q128 kv128 st2 rescale10 overlap=within pst1");
   CHECK(plain.pair_stages == 0);
