@@ -11,7 +11,7 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
 }
 
 // Arrives at the barrier that lies at this address in CTA `cta` of the cluster, to say that what this thread has read may be overwritten. What it has written
-// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, over a thousand clocks.
+// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, hundreds of clocks.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
   asm volatile(
       "{\n"
