@@ -46,19 +46,31 @@ KernelPlan plan_of(const AttentionProblem& problem) {
   plan.bytes = count_bytes(problem);
   return plan;
 }
+
+// A family's own check takes a well-formed config for granted.
+void check_for_problem(const KernelFamily& family, const Question& question, const KernelConfig& config,
+                       Reasons* reasons) {
+  serves(family, question, reasons);
+  if (reasons->empty()) check_invariance(question, config, reasons);
+  if (reasons->empty()) family.check(question, config, reasons);
+}
 }  // namespace
 
 std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device) {
   const KernelFamily* family = find_family(problem.pass, config.family);
   if (family == nullptr) return {no_such_family(problem.pass, config.family)};
-  const Question question{problem, device};
   Reasons reasons;
-  serves(*family, question, &reasons);
   check_foreign_fields(config, family->set, family->name, &reasons);
   check_well_formed(config, family->set, &reasons);
-  if (reasons.empty()) check_invariance(question, config, &reasons);
-  if (reasons.empty()) family->check(question, config, &reasons);
+  check_for_problem(*family, {problem, device}, config, &reasons);
+  return reasons;
+}
+
+std::vector<std::string> infeasibility_of_prepared(const AttentionProblem& problem, const KernelConfig& config,
+                                                   const DeviceSpec& device) {
+  Reasons reasons;
+  check_for_problem(family_of(problem, config), {problem, device}, config, &reasons);
   return reasons;
 }
 

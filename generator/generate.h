@@ -18,6 +18,11 @@ namespace attune {
 std::vector<std::string> infeasibility(const AttentionProblem& problem, const KernelConfig& config,
                                        const DeviceSpec& device);
 
+/// The same of a config that fits another problem of this pass: what depends on the config alone is not asked again,
+/// for each call of the library with another length asks.
+std::vector<std::string> infeasibility_of_prepared(const AttentionProblem& problem, const KernelConfig& config,
+                                                   const DeviceSpec& device);
+
 /// A config that was made for another problem as near as it fits this one, and what of it was changed (see
 /// KernelFamily::adapt). Nothing if no such change makes it fit.
 std::optional<Adaptation> adapted(const AttentionProblem& problem, const KernelConfig& config,

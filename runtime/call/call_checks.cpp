@@ -74,7 +74,7 @@ AttentionProblem require_fit(const KernelPlan& plan, const AttentionProblem& ask
       throw Error(ErrorCode::invalid_argument,
                   "the kernel was prepared for " + plan.kernel_class + " and cannot run " + canonical_text(problem));
     }
-    const std::vector<std::string> reasons = infeasibility(problem, plan.config, device);
+    const std::vector<std::string> reasons = infeasibility_of_prepared(problem, plan.config, device);
     if (!reasons.empty()) {
       throw Error(ErrorCode::infeasible_config,
                   canonical_text(plan.config) + " does not fit " + canonical_text(problem) + ": " + joined(reasons));

@@ -41,7 +41,7 @@ PlanCache::PlanCache(std::shared_ptr<Device> device, std::shared_ptr<ConfigSourc
       id_(next_id()) {}
 
 bool PlanCache::fits(const KernelConfig& config, const AttentionProblem& problem) const {
-  return infeasibility(problem, config, device_->spec()).empty();
+  return infeasibility_of_prepared(problem, config, device_->spec()).empty();
 }
 
 // A plan that was prepared for the class and fits this very problem; nullptr if there is none. Frozen calls get what

@@ -306,8 +306,8 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
 }
 
 void check_case(Devices& devices, const BackwardCase& test) {
-  if (!devices.draw.takes_next()) return;
   INFO(to_string(test));
+  if (!devices.takes_next(test.problem, test.config)) return;
   const BackwardData data(test);
   BackwardResult first;
   for (const std::size_t i : devices.of_next_case()) {

@@ -15,7 +15,7 @@
 namespace attune::tests {
 namespace {
 
-constexpr int kCombinations = 300, kEmulated = 24;  // on a GPU, and of them on the emulator in CI
+constexpr std::size_t kCombinations = 300, kEmulated = 24;  // on a GPU, and of them on the emulator in CI
 constexpr double kMostWork = 1e7;                   // padded queries * keys * head dim, over all heads
 
 class Draw {
@@ -73,12 +73,12 @@ KernelConfig drawn_config(const AttentionProblem& problem, const DeviceSpec& dev
   return draw.of(some);
 }
 
-void check_combinations(Devices& devices, int count) {
-  for (std::uint32_t seed = 1; count > 0; ++seed) {
+void check_combinations(Devices& devices, std::size_t count, TablePart part = {}) {
+  std::size_t drawn = 0;
+  for (std::uint32_t seed = 1; drawn < part.end(count); ++seed) {
     Draw draw(seed);
     const AttentionProblem problem = drawn_problem(draw);
-    if (work_of(problem) > kMostWork) continue;
-    --count;
+    if (work_of(problem) > kMostWork || drawn++ < part.begin(count)) continue;
     const KernelConfig config = drawn_config(problem, devices.spec(), draw);
     INFO("seed " << seed);
     if (problem.pass == Pass::forward) {
@@ -107,9 +107,13 @@ TEST_CASE("features drawn together are right in all modes of the emulator", "[em
   check_combinations(devices, CaseDraw::takes_all() ? kCombinations : kEmulated);
 }
 
-TEST_CASE("features drawn together are right on the GPU", "[gpu]") {
+void check_part_on_gpu(std::size_t index) {
   Devices devices = Devices::gpu();
-  check_combinations(devices, kCombinations);
+  check_combinations(devices, kCombinations, {index, 4});
 }
+TEST_CASE("features drawn together are right on the GPU, 1 of 4", "[gpu]") { check_part_on_gpu(0); }
+TEST_CASE("features drawn together are right on the GPU, 2 of 4", "[gpu]") { check_part_on_gpu(1); }
+TEST_CASE("features drawn together are right on the GPU, 3 of 4", "[gpu]") { check_part_on_gpu(2); }
+TEST_CASE("features drawn together are right on the GPU, 4 of 4", "[gpu]") { check_part_on_gpu(3); }
 
 }  // namespace attune::tests

@@ -6,9 +6,11 @@
 
 #include "attune/attention.h"
 #include "generator/device/device_spec.h"
+#include "generator/generate.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/emulator/emulator_device.h"
 #include "tests/case_draw.h"
+#include "tests/catch.h"
 
 namespace attune::tests {
 
@@ -18,6 +20,13 @@ struct Devices {
   std::vector<std::unique_ptr<AttentionRuntime>> runtimes;
   std::vector<std::string> names;
   CaseDraw draw;  // which cases run
+
+  // Whether the next case runs. That its config fits the problem is asked of each case, so that a table which holds one
+  // that does not is found wherever it is read, and not first where it runs whole.
+  bool takes_next(const AttentionProblem& problem, const KernelConfig& config) {
+    CHECK(infeasibility(problem, config, spec()) == std::vector<std::string>());
+    return draw.takes_next();
+  }
 
   // Those that the next case runs on: the first one and, by turns, one of the others; all with ATTUNE_TEST_EXTENT=all.
   std::vector<std::size_t> of_next_case() {

@@ -18,7 +18,7 @@ const Configs kSm90 = {"sm90 q64 kv32 st2 rescale8 parts3",
                        "sm90 q64 kv32 st1 exp4 overlap=within rescale8 pack-gqa scheduler=static-persistent promote2",
                        "sm90 q128 kv80 st2 pst1 overlap=within rescale8 scheduler=dynamic-persistent",
                        "sm90 q64 kv48 st2 pst2 pack-gqa parts3",
-                       "sm90 q192 kv64 st1 pst3 pingpong rescale8 scheduler=static-persistent qst2",
+                       "sm90 q192 kv48 st1 pst3 pingpong rescale8 scheduler=static-persistent qst2",
                        "sm90 q128 kv64 st2 pst2 overlap=across cluster2 scheduler=dynamic-persistent"};
 
 // Rows of lengths that 16 bytes divide, or do not, and of one element; with masks that hide rows and columns of the

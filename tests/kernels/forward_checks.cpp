@@ -20,8 +20,8 @@ int heads_for(const Devices& devices, int of_h200) {
 }
 
 void check_case(Devices& devices, const ForwardCase& test) {
-  if (!devices.draw.takes_next()) return;
   INFO(to_string(test));
+  if (!devices.takes_next(test.problem, test.config)) return;
   const ForwardData data = make_data(test);
   const Expected expected = expected_forward(test, data);
   ForwardResult first;
