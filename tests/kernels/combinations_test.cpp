@@ -16,7 +16,7 @@ namespace attune::tests {
 namespace {
 
 constexpr std::size_t kCombinations = 300, kEmulated = 24;  // on a GPU, and of them on the emulator in CI
-constexpr double kMostWork = 1e7;                   // padded queries * keys * head dim, over all heads
+constexpr double kMostWork = 1e7;                           // padded queries * keys * head dim, over all heads
 
 class Draw {
  public:
