@@ -142,6 +142,9 @@ struct KernelConfig {
   int dq_columns = 64;  ///< columns of dQ that one product computes, for 64 queries
   /// The tile that adds last to dQ of a head converts it, while its sums are in L2; else another kernel converts all.
   bool fused_convert = false;
+  /// The warpgroup that computes dQ stores dS as the gradient of a bias that repeats along nothing; else a kernel of
+  /// its own computes that gradient.
+  bool fused_dbias = false;
   /// A lane of a loading warp looks again and again whether a buffer of Q or dO is free, and fills it at once;
   /// otherwise once a block, for a block ahead.
   bool polled_loads = false;

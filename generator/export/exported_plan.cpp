@@ -353,6 +353,7 @@ class Exporter {
     all_.conditions["pairs"] = biased || masked;
     all_.conditions["bias"] = biased;
     all_.conditions["bias_gradient"] = problem_.bias_gradient;
+    all_.conditions["fused_dbias"] = plan_.config.fused_dbias;
     all_.conditions["attention_mask"] = masked;
     all_.conditions["pair_maps"] = false;
     set("bias_element", std::string(problem_.bias_fp32 ? "float" : facts_of(problem_.dtype).cuda));

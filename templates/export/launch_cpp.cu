@@ -366,6 +366,11 @@ cudaError_t check_sizes(const ${name}_call& asked) {
     return fail(invalid, "seq_kv is %lld: these kernels take no tile that is not full; it must be a multiple of %lld", shown(asked.seq_kv),
                 shown(kKeyMultiple));
   if (kNeedsGroups && group == 1) return fail(invalid, "these kernels need grouped heads (heads_q > heads_kv)");
+//% if fused_dbias
+  const Extents bias = of_bias(asked);
+  if (bias.batch < asked.batch || bias.heads < asked.heads_q || bias.rows < asked.seq_q)
+    return fail(invalid, "the bias repeats, as a stride of 0 says: these kernels sum no gradients, and were made for a bias with an element for each pair");
+//% end
   const Call call = call_of(asked);
   for (const Kernel& kernel : kKernels) {
     if (has_too_many_packed_rows(kernel.launch, call) || tiles_of(kernel.launch, call) == kTooManyTiles)

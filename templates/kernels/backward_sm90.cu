@@ -18,6 +18,10 @@
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //
 //% end
+//% if fused_dbias
+// The bias repeats along nothing: dS is its gradient, which warpgroup 0 stores.
+//
+//% end
 //% if visible_blocks
 // Blocks of queries are passed over where the attention mask shows them none of a tile's keys: another kernel has found them.
 //
@@ -225,6 +229,9 @@ struct QueryWalk {
 //% include wgmma/dq_products
 //% include wgmma/dq_columns_${dq_adds}
 //% include wgmma/dq_scores_${dq_scores}
+//% if fused_dbias
+//% include wgmma/fused_dbias
+//% end
 //% include wgmma/dq_warpgroup
 //% end
 //% if fused_convert
@@ -248,6 +255,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     prefetch_tensormap(args.d_o_map);
 //% for pair_operands
     if (args.${pair_operands.name}_by_map) prefetch_tensormap(args.${pair_operands.name}_map);
+//% end
+//% if fused_dbias
+    if (args.d_bias_by_map) prefetch_tensormap(args.d_bias_map);
 //% end
     barriers.init();
     griddepcontrol_launch_dependents();

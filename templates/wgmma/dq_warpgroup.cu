@@ -128,6 +128,10 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
       }
 //% end
       mbarrier_wait_parity(barriers.ds_full(ds.stage), ds.parity);
+//% if fused_dbias
+      store_bias_gradient(args, tile, TileHeads::of_queries(args, tile.head, walked), block * kBlockQ, shared + kDsOffset + ds.stage * kDsTileBytes, warp);
+      bar_warp_sync();
+//% end
       // Not unrolled, so that one product's accumulators are the next one's.
 #pragma unroll 1
       for (i32 i = 0; i < kBlockQ / 64 * DqScores::kProducts; ++i) {
@@ -173,6 +177,9 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
         wgmma_landed(dq);
         if (i == kBlockQ / 64 * DqScores::kProducts - 1) {
           bar_warp_sync();
+//% if fused_dbias
+          await_stored_bias_gradient(warp);
+//% end
           scores.release(barriers, ds);
 //% if persistent
           if (left == 0) {

@@ -132,6 +132,8 @@ constexpr Golden kGoldens[] = {
     {"backward_bias_sm90_bf16_d128",
      "backward b4 hq4 sq4096 d128 causal bias=1hqk bias-gradient attention-mask=b11k alibi",
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic", "h200", 3},
+    {"backward_sm90_bf16_d128_fused_dbias", "backward b4 hq4 sq4096 d128 bias=bhqk bias-gradient",
+     "sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias", "h200", 1},
     {"backward_sm90_bf16_d128_alibi", "backward b4 hq4 sq4096 d128 alibi",
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
     {"backward_dkdv_bf16_d64_alibi", "backward b4 hq4 sq512 d64 causal alibi softcap30", "sm80 q64 kv64 w4 st2", "a100",

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/families/family_word.h"
 #include "tests/catch.h"
 #include "tests/kernels/backward_case.h"
 #include "tests/kernels/devices.h"
@@ -40,7 +41,7 @@ void check_rows(Devices& devices, const Configs& configs) {
 
 // Tiles of 128 queries and keys on Hopper, two by two of them in a cluster: what shares a tile of the bias, clusters of
 // which some CTAs have no rows or no keys, and more steps than clusters, so that each takes several. Rows of a bias
-// that start anywhere, and its gradient's.
+// that start anywhere, and its gradient's. Where a bias repeats along nothing, also dS from the kernel of key tiles.
 void check_bias_gradient_sm90(Devices& devices) {
   struct Row {
     const char *words, *config;
@@ -48,7 +49,21 @@ void check_bias_gradient_sm90(Devices& devices) {
   };
   constexpr const char *kNarrow = "sm90 q64 kv128 st2 dq=atomic", *kWide = "sm90 q64 kv64 st2 split-dkdv dq=atomic",
                        *kOfPairs = "sm90 q80 kv128 st2 pst2 overlap=within dq-by=softmax dq=atomic";
+  constexpr const char *kFused = "sm90 q64 kv128 st2 ordered overlap=within dq=atomic fused-dbias",
+                       *kFusedOrdered = "sm90 q64 kv128 st2 pst2 overlap=queued dq=ordered fused-dbias",
+                       *kFusedPersistent =
+                           "sm90 q128 kv64 st3 pst3 overlap=within dq=atomic scheduler=static-persistent polled-loads "
+                           "fused-dbias",
+                       *kFusedWide = "sm90 q64 kv64 st2 split-dkdv dq=atomic polled-loads dqcols128 fused-dbias";
   constexpr Row kGradients[] = {
+      {"b2 hq4 hkv2 sq200 skv264 d64 bias=bhqk", kFused},
+      {"b2 hq2 sq200 skv197 d128 bias=bhqk alibi", kFused, Placement::padded},
+      {"b1 hq2 sq130 skv72 d40 bias=1hqk attention-mask=111k sink", kFused, Placement::reversed},
+      {"b3 hq1 sq1 skv300 d64 bias=b11k", kFused},
+      {"b2 hq4 hkv2 sq300 skv136 d32 bias=bhqk deterministic", kFusedOrdered},
+      {"b1 hq1 sq140 skv321 d16 bias=11qk attention-mask=11qk", kFusedOrdered, Placement::padded},
+      {"b5 hq3 sq200 skv200 d64 bias=bhqk", kFusedPersistent},
+      {"b2 hq2 sq130 skv200 d256 bias=bhqk", kFusedWide},
       {"b2 hq2 sq577 skv197 d64 bias=1hqk", kNarrow},
       {"b2 hq2 sq264 skv200 d64 bias=1hqk", kNarrow, Placement::padded},
       {"b2 hq2 sq264 skv197 d64 bias=1hqk bias-fp32", kOfPairs, Placement::reversed},
@@ -107,6 +122,7 @@ TEST_CASE("the gradient of a bias has the same bits each time, on the GPU", "[gp
       BackwardCase test = backward_case(
           "backward bf16 b4 hq4 hkv2 sq500 skv700 d64 bias=" + std::string(bias) + " bias-gradient deterministic",
           config);
+      if (test.config.family == FamilyWord::sm90) test.config.fused_dbias = std::string(bias) == "bhqk";
       const BackwardData data(test);
       const BackwardResult first = run_backward(*devices.runtimes[0], test, data);
       for (int i = 1; i < 200; ++i) REQUIRE(run_backward(*devices.runtimes[0], test, data).d_bias == first.d_bias);

@@ -50,7 +50,10 @@ build pairs_sm90 "$hopper" --target h200 --problem "b2 hq4 hkv2 sq1000 d64 causa
 build dbias_sm90 "$hopper" --target h200 --problem "backward b2 hq4 sq512 d64 bias=1hqk bias-gradient attention-mask=b11k" &
 wait %1
 wait %2
-build dbias_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b2 hq4 hkv2 sq333 d64 alibi used bias=b11k bias-fp32 bias-gradient"
+build fused_dbias_sm90 "$hopper" --target h200 --problem "backward b2 hq4 sq500 d64 bias=bhqk bias-gradient" &
+build dbias_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b2 hq4 hkv2 sq333 d64 alibi used bias=b11k bias-fp32 bias-gradient" &
+wait %1
+wait %2
 
 # Two exports in one program, one of them from C, and the launcher without nvcc's kernels.
 "$attune" export --output other --name other_kernels --target h200 --problem "hq16 sq4096 d128 causal" --cubin > /dev/null

@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
+#include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -100,8 +101,9 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
       }
     }
   }
-  if (best) best = with_pair_stages(problem, device, with_visible_blocks(problem, device, *best));
-  return best;
+  if (!best) return best;
+  const KernelConfig visible = with_visible_blocks(problem, device, *best);
+  return with_pair_stages(problem, device, with_fused_dbias(problem, visible));
 }
 
 }  // namespace attune

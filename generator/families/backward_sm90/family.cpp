@@ -5,6 +5,7 @@
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/defaults.h"
+#include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/family_word.h"
@@ -34,6 +35,7 @@ Adaptation adapt(const Question& question, const KernelConfig& config) {
         fmt::format("without cta{}, which spills for head dims above {}", config.ctas_per_sm, kMostHeadDimOfTwoCtas));
   }
   adapt_visible_blocks(question, &adaptation);
+  adapt_fused_dbias(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
   return adaptation;
 }

@@ -5,6 +5,7 @@
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/family.h"
+#include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
@@ -164,6 +165,7 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
   check_pair_stages(problem, config, reasons);
   check_visible_blocks(problem, config, reasons);
   check_walk_of_visible_queries(problem, config, reasons);
+  check_fused_dbias(problem, config, reasons);
   if (config.pair_stages != 0 && config.pair_stages != config.stages) {
     reasons->push_back(fmt::format("pst{} st{}: tiles of tensors of pairs come with those of Q; take pst{}",
                                    config.pair_stages, config.stages, config.stages));

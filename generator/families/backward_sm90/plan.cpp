@@ -9,6 +9,7 @@
 #include "generator/families/backward_common/sinks.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/bias.h"
+#include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -48,6 +49,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
   append_visible_blocks(&fields, config);
+  append_fused_dbias(&fields, config);
   return fields;
 }
 
@@ -181,6 +183,8 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
                                   swizzle_bytes, 1, problem.has_used_lengths()});
   }
   shape.pair_tiles.add_to(&launch.tensor_maps, config.block_q, 1);
+  if (config.fused_dbias)
+    launch.tensor_maps.push_back({Operand::d_bias, shape.panel_columns, config.block_q, swizzle_bytes, 1, false});
   return launch;
 }
 
@@ -269,6 +273,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.conditions["p_in_ds"] = config.p_in_ds;
   if (config.split_dkdv) bindings.conditions["dk_first"] = config.dk_first;
   bindings.conditions["fused_convert"] = config.fused_convert;
+  bindings.conditions["fused_dbias"] = config.fused_dbias;
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
   bindings.set("convert_warps", "kWarpgroupWarps");
@@ -316,7 +321,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
-  if (problem.bias_gradient) {
+  if (problem.bias_gradient && !config.fused_dbias) {
     TemplateBindings bindings;
     KernelLaunch launch = bias_sm90_launch(problem, device, config.block_q, kOrder, target, &bindings);
     render("backward_bias_sm90", std::move(launch), std::move(bindings));

@@ -7,6 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
 #include "generator/families/backward_sm90/family.h"
+#include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/family_word.h"
@@ -263,6 +264,8 @@ void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::
     for (const bool visible : visible_blocks) {
       KernelConfig tiles = config;
       tiles.visible_blocks = visible;
+      // What a kernel of its own computes again it stores at hardly any cost.
+      tiles = with_fused_dbias(question.problem, tiles);
       configs->push_back(tiles);
       if (!question.problem.has_pair_tensors()) continue;
       tiles.pair_stages = tiles.stages;

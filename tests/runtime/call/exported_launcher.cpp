@@ -32,7 +32,7 @@ struct Record {
   int kind;  // 0: memset, 1: launch
   unsigned long long address, bytes, stream;
   unsigned number, grid, threads, shared, cluster, programmatic, other_dims;
-  unsigned char arguments[1024];
+  unsigned char arguments[1536];  // as many as PackedArguments holds
 };
 static std::vector<Record> records;
 static const unsigned* argument_bytes;
@@ -137,7 +137,7 @@ struct Record {
   int kind;
   unsigned long long address, bytes, stream;
   unsigned number, grid, threads, shared, cluster, programmatic, other_dims;
-  unsigned char arguments[1024];
+  unsigned char arguments[1536];  // as many as PackedArguments holds
 };
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
@@ -444,6 +444,8 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward bf16 hq4 sq512 d64 attention-mask=b11k bias=bhqk", "sm80 q64 kv64 w4 st2", "a100"},
       {"backward bf16 b2 hq4 hkv2 sq512 d64 bias=1hqk bias-gradient",
        "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", "h200"},
+      {"backward bf16 b2 hq4 hkv2 sq512 d64 bias=bhqk bias-gradient",
+       "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic fused-dbias", "h200"},
       {"backward fp16 b2 hq4 sq512 d64 bias=b11k bias-gradient attention-mask=11qk", "sm80 q64 kv64 w4 st2", "a100"},
       {"backward bf16 b2 hq4 sq512 d128 attention-mask=b1qk",
        "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic visible-blocks", "h200"},
