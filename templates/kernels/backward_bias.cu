@@ -27,7 +27,7 @@ constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDimQk = ${head_dim_qk}, kHeadDimV = ${head_dim_v};  // elements of a row of Q and K, and of V and O
 constexpr i32 kElementBytes = ${element_bytes}, kBiasBytes = ${bias_bytes};
-constexpr i32 kTile = ${rows_per_tile}, kBlockKv = kTile, kStepQueries = kTile, kStepKeyTiles = 1, kThreads = ${threads}, kStages = ${stages};
+constexpr i32 kTile = ${rows_per_tile}, kBlockQ = kTile, kBlockKv = kTile, kThreads = ${threads}, kStages = ${stages};
 constexpr i32 kRows = ${statistics_rows};          // queries whose statistics lie together
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1, kWarps = kTile / kWarpRows;  // queries of a warp, in m16 tiles
@@ -51,7 +51,7 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
-//% include schedule/sharing_steps
+//% include schedule/bias_tiles
 //% include attention/exponent_terms
 //% include attention/score_${score}
 //% include mma_sync/tile_pair_stream
@@ -68,9 +68,9 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage) {
+__device__ __forceinline__ void load_tiles(const Arguments& args, const ScoreTiles& at, u32 shared, i32 stage) {
   const Sequence sequence(args, at.batch);
-  const i32 head_kv = at.head / args.group_size, first_query = at.row_step * kTile, first_key = at.key_step * kTile;
+  const i32 head_kv = at.head / args.group_size, first_query = at.row_tile * kTile, first_key = at.key_tile * kTile;
   const i64 query = first_query, key = first_key;
   TilePairStream<kTile>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), at.head * args.q_stride_head, query * args.q_stride_row),
                         kElementBytes * args.q_stride_row,
@@ -85,7 +85,7 @@ __device__ __forceinline__ void load_tiles(const Arguments& args, const SharingS
 }
 
 // Adds P ∘ (dP - delta) of a tile.
-__device__ __forceinline__ void add_tile(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage, ScoreFragments& sums) {
+__device__ __forceinline__ void add_tile(const Arguments& args, const ScoreTiles& at, u32 shared, i32 stage, ScoreFragments& sums) {
   const Sequence sequence(args, at.batch);
   const i32 warp_row = static_cast<i32>(warp_index()) * kWarpRows, lane = static_cast<i32>(lane_index());
   const QueryFragments q(shared + kQOffset + stage * kTileBytes, warp_row), d_o(shared + kDoOffset + stage * kTileBytes, warp_row);
@@ -97,10 +97,10 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const SharingSte
 //% if alibi
   const float slope = alibi_slope(args, sequence, at.head);
 //% end
-  const i32 first_key = at.key_step * kTile + lane % 4 * 2;
+  const i32 first_key = at.key_tile * kTile + lane % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 query = at.row_step * kTile + warp_row + 8 * half + lane / 4;
+    const i32 query = at.row_tile * kTile + warp_row + 8 * half + lane / 4;
     if (query >= query_count(args, sequence)) continue;
     const float* statistics = statistics_of_query(args, sequence, at.head, query);
     const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)};
@@ -161,16 +161,16 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const BiasStep step(args, block_index());
+  const BiasTile tile(args, block_index());
   const u32 shared = shared_base();
-  SharingSteps ahead(args, step);
+  ScoreTiles ahead(args, tile);
   ScoreFragments sums = {};
   bool any = ahead.find(args);
   if (any) load_tiles(args, ahead, shared, 0);
   cp_async_commit_group();
   i32 stage = 0;
   while (any) {
-    const SharingSteps now = ahead;
+    const ScoreTiles now = ahead;
     any = ahead.next(args);
     if (kStages > 1) {
       if (any) load_tiles(args, ahead, shared, stage ^ 1);
@@ -190,11 +190,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     }
   }
 
-  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
+  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
   if (args.bias_rows == 1) {
-    store_sums_of_rows(args, elements, step.key_step * kTile, shared, sums);
+    store_sums_of_rows(args, elements, tile.key_tile * kTile, shared, sums);
   } else {
-    store_tile(args, elements, step.row_step * kTile, step.key_step * kTile, sums);
+    store_tile(args, elements, tile.row_tile * kTile, tile.key_tile * kTile, sums);
   }
 }
 //% include primitives/entry/${target}

@@ -15,11 +15,6 @@
 // A CTA has a tile of kBlockQ queries and kBlockKv keys of one plane of the bias; where that repeats along the queries, kBlockKv keys of all of them. It walks
 // over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another one. Warpgroup 0 loads: one thread panels of
 // the operands, into a ring of slots, another one the tile of the bias, once${mask_words}. Each of the others owns 64 queries: their S, dP and sums.
-//% if clustered
-//
-// The four CTAs of a cluster take two tiles of queries by two of keys. Each loads half of the rows of every panel, for itself and for the CTA that has the same
-// queries, or the same keys. A slot of its own counts as empty when the consumers of all three have left theirs.
-//% end
 //
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
 //% for shared_buffers
@@ -40,9 +35,6 @@ constexpr i32 kElementBytes = ${element_bytes}, kBiasBytes = ${bias_bytes};
 constexpr i32 kBlockQ = ${block_q}, kBlockKv = ${block_kv}, kConsumers = ${consumers}, kSlots = ${slots};
 constexpr i32 kRows = ${statistics_rows};  // queries whose statistics lie together
 constexpr i32 kProducerRegisters = ${producer_registers}, kConsumerRegisters = ${consumer_registers};
-constexpr i32 kSide = ${side}, kCluster = kSide * kSide;  // CTAs of a cluster along the queries, and along the keys; all
-constexpr u32 kSharingCtas = 2 * kSide - 1;  // to which a CTA sends rows: itself, and those with the same queries or keys
-constexpr i32 kStepQueries = kSide * kBlockQ, kStepKeyTiles = kSide;  // that a cluster takes together
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // threads, warps, rows of a wgmma
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -67,7 +59,7 @@ using ScoreFragments = float[kBlockKv / 2];
 //% include attention/sequence_${sequence}
 //% include attention/mask_${mask}
 //% include attention/key_blocks
-//% include schedule/sharing_steps
+//% include schedule/bias_tiles
 //% include attention/score_${score}
 //% if alibi
 //% include attention/alibi
@@ -90,7 +82,7 @@ constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 struct Barriers {
   u32 base;
   static constexpr u32 kOfSlot = 16, kOfSlots = kOfSlot * kSlots;  // bytes
-  static_assert(kOfSlots + 48 == ${barrier_bytes});
+  static_assert(kOfSlots + 32 == ${barrier_bytes});
   __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + kOfSlot * slot; }
   __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + kOfSlot * slot + 8; }
   __device__ __forceinline__ u32 bias_full() const { return base + kOfSlots; }
@@ -99,17 +91,12 @@ struct Barriers {
   __device__ __forceinline__ u32 mask_full() const { return base + kOfSlots + 16; }
   __device__ __forceinline__ u32 mask_empty() const { return base + kOfSlots + 24; }
 //% end
-//% if clustered
-  // Of the sums that the CTA of the second queries sends to that of the first.
-  __device__ __forceinline__ u32 sums_full() const { return base + kOfSlots + 32; }
-  __device__ __forceinline__ u32 sums_empty() const { return base + kOfSlots + 40; }
-//% end
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = kWarpgroupWarps * kConsumers;
     for (i32 i = 0; i < kSlots; ++i) {
       mbarrier_init(slot_full(i), 1);
-      mbarrier_init(slot_empty(i), kConsumerWarps * kSharingCtas);
+      mbarrier_init(slot_empty(i), kConsumerWarps);
     }
     mbarrier_init(bias_full(), 1);
     mbarrier_init(bias_empty(), kConsumerWarps);
@@ -117,30 +104,13 @@ struct Barriers {
     mbarrier_init(mask_full(), 1);
     mbarrier_init(mask_empty(), kConsumerWarps);
 //% end
-//% if clustered
-    mbarrier_init(sums_full(), 1);
-    mbarrier_init(sums_empty(), kWarpgroupWarps);
-//% end
     fence_mbarrier_init();
   }
 };
 
-//% if clustered
-// Where this CTA stands in its cluster: 0 or 1.
-__device__ __forceinline__ i32 query_rank() { return static_cast<i32>(cluster_cta_rank() / kSide); }
-__device__ __forceinline__ i32 key_rank() { return static_cast<i32>(cluster_cta_rank() % kSide); }
-constexpr u32 kSameQueries = 1, kSameKeys = 2;  // by what the ranks of CTAs that have these differ
-//% else
-__device__ __forceinline__ i32 query_rank() { return 0; }
-__device__ __forceinline__ i32 key_rank() { return 0; }
-//% end
-// What this CTA has of a step: the first query, and the tile of keys.
-__device__ __forceinline__ i32 first_query_of(i32 row_step) { return row_step * kStepQueries + query_rank() * kBlockQ; }
-__device__ __forceinline__ i32 key_tile_of(i32 key_step) { return key_step * kStepKeyTiles + key_rank(); }
-
-// Steps are dealt out to clusters one after the other.
-__device__ __forceinline__ u32 first_number() { return block_index() / kCluster; }
-__device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size() / kCluster; }
+// Tiles of the bias are dealt out to CTAs one after the other.
+__device__ __forceinline__ u32 first_number() { return block_index(); }
+__device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size(); }
 __device__ __forceinline__ bool is_number(const Arguments& args, u32 number) { return number < static_cast<u32>(args.tiles); }
 
 // Copies panels of Q and K, and of dO and V, in the order in which the consumers want them.
@@ -148,19 +118,6 @@ struct OperandLoads {
   Barriers barriers;
   u32 shared;
   PipelineSlot<kSlots> slot;
-//% if clustered
-
-  // The first pair of CTAs that share queries, or keys, a bit each.
-  static_assert(kSide == 2);
-  static constexpr u32 kPairOfQueries = 0b0011, kPairOfKeys = 0b0101;
-
-  // Loads one half of the rows of a panel to both of `ctas`.
-  template <i32 kBlock>
-  __device__ __forceinline__ static void load_half(u32 to, const TensorMap& map, u32 full, u16 ctas, u32 half, i32 panel, i32 head, MapPlace place) {
-    place.row += static_cast<i32>(half) * (kBlock / kSide);
-    load_box_multicast(to + half * (kBlock / kSide) * kPanelBytes, map, full, ctas, panel * kPanelColumns, head, place);
-  }
-//% end
 
   // The panels of both products: one loop, as two would take more registers than this warpgroup keeps.
   __device__ __forceinline__ void load(const Arguments& args, i32 head, i32 head_kv, MapPlace queries, MapPlace keys) {
@@ -172,14 +129,8 @@ struct OperandLoads {
       const u32 full = barriers.slot_full(slot.stage), to = shared + kSlotOffset + slot.stage * kSlotBytes;
       mbarrier_wait_parity(barriers.slot_empty(slot.stage), slot.parity ^ 1);
       mbarrier_arrive_expect_tx(full, kSlotBytes);
-//% if clustered
-      const u32 rank = cluster_cta_rank();
-      load_half<kBlockQ>(to, of_queries, full, static_cast<u16>(kPairOfQueries << rank / 2 * 2), rank % 2, panel, head, queries);
-      load_half<kBlockKv>(to + kQueryPanelBytes, of_keys, full, static_cast<u16>(kPairOfKeys << rank % 2), rank / 2, panel, head_kv, keys);
-//% else
       load_box(to, of_queries, full, panel * kPanelColumns, head, queries);
       load_box(to + kQueryPanelBytes, of_keys, full, panel * kPanelColumns, head_kv, keys);
-//% end
       slot.advance();
     }
   }
@@ -189,11 +140,11 @@ struct OperandLoads {
 __device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared) {
   OperandLoads loads{barriers, shared};
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    ScoreTiles at(args, BiasTile(args, number));
     for (bool any = at.find(args); any; any = at.next(args)) {
       const Sequence sequence(args, at.batch);
-      loads.load(args, at.head, at.head / args.group_size, place_of_queries(args, sequence, first_query_of(at.row_step)),
-                 place_of_keys(args, sequence, key_tile_of(at.key_step)));
+      loads.load(args, at.head, at.head / args.group_size, place_of_queries(args, sequence, at.row_tile * kBlockQ),
+                 place_of_keys(args, sequence, at.key_tile));
     }
   }
 }
@@ -205,19 +156,19 @@ __device__ __forceinline__ void load_pair_tiles(const Arguments& args, const Bar
   u32 mask_parity = 0;
 //% end
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    ScoreTiles at(args, BiasTile(args, number));
     if (!at.find(args)) continue;
-    const i32 first_key = key_tile_of(at.key_step) * kBlockKv;
+    const i32 first_key = at.key_tile * kBlockKv;
     mbarrier_wait_parity(barriers.bias_empty(), bias_parity ^ 1);
     mbarrier_arrive_expect_tx(barriers.bias_full(), args.bias_by_map ? BiasPanels::kTileBytes : 0);
-    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
+    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
     bias_parity ^= 1;
 //% if attention_mask
     do {
       mbarrier_wait_parity(barriers.mask_empty(), mask_parity ^ 1);
       mbarrier_arrive_expect_tx(barriers.mask_full(), args.attention_mask_by_map ? AttentionMaskPanels::kTileBytes : 0);
       if (args.attention_mask_by_map)
-        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
+        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
       mask_parity ^= 1;
     } while (at.next(args));
 //% end
@@ -251,28 +202,28 @@ struct QueryRow {
 };
 
 // Whether some pair of a tile of S is hidden, or a query of it does not exist.
-__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
+__device__ __forceinline__ bool hides_pairs(const Arguments& args, const ScoreTiles& at) {
   const Sequence sequence(args, at.batch);
-  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
+  const i32 first = at.row_tile * kBlockQ, end = first + kBlockQ;
   if (end > query_count(args, sequence)) return true;
   const KeyBlocks blocks(args, sequence, first, end - 1);
-  const i32 key_tile = key_tile_of(at.key_step);
+  const i32 key_tile = at.key_tile;
   return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
 }
 
 // The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as
 // divergent.
 struct SharingTiles {
-  SharingSteps at;
+  ScoreTiles at;
   bool any, hides;  // whether there is one, and whether some pair of it is hidden
 
-  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasStep& step) : at(args, step) {
+  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasTile& tile) : at(args, tile) {
     any = vote_sync_any(at.find(args));
     hides = vote_sync_any(any && hides_pairs(args, at));
   }
   __device__ __forceinline__ void next(const Arguments& args) {
     any = vote_sync_any(at.next(args));
-    if (SharingSteps::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
+    if (ScoreTiles::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
   }
 };
 
@@ -300,10 +251,10 @@ struct Consumer {
     multiply<0>(s);                // S = Q Kᵀ
     multiply<kPanelsUnderWay>(dp);  // dP = dO Vᵀ
 //% end
-    const SharingSteps& at = tiles.at;
+    const ScoreTiles& at = tiles.at;
     const Sequence sequence(args, at.batch);
-    const i32 query = first_query_of(at.row_step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
-    const i32 first_key = key_tile_of(at.key_step) * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+    const i32 query = at.row_tile * kBlockQ + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
+    const i32 first_key = at.key_tile * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
     static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
     const float* const statistics = statistics_of_query(args, sequence, at.head, query);
     QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
@@ -373,24 +324,17 @@ struct Consumer {
   // Slots whose products have landed: so many, from that on which lies kBehind before the next one.
   template <i32 kBehind, i32 kCount>
   __device__ __forceinline__ void release() const {
-    const u32 lane = lane_index();
-    if (lane >= kSharingCtas) return;
+    if (lane_index() != 0) return;
 #pragma unroll
     for (i32 i = 0; i < kCount; ++i) {
       const i32 stage = slot.stage - kBehind + i;
-      const u32 empty = barriers.slot_empty(stage < 0 ? stage + kSlots : stage);
-//% if clustered
-      static_assert(kSameQueries == 1 && kSameKeys == 2);
-      mbarrier_arrive_cluster(empty, cluster_cta_rank() ^ lane);
-//% else
-      mbarrier_arrive(empty);
-//% end
+      mbarrier_arrive(barriers.slot_empty(stage < 0 ? stage + kSlots : stage));
     }
   }
 
   // What is not described by a tensor map each warp loads for its own rows, before the products take the registers.
-  __device__ __forceinline__ void load_pairs(const SharingSteps& at, ${sequence_of_pairs}) {
-    const i32 row = first_row_of_warp(), query = first_query_of(at.row_step) + row, first_key = key_tile_of(at.key_step) * kBlockKv;
+  __device__ __forceinline__ void load_pairs(const ScoreTiles& at, ${sequence_of_pairs}) {
+    const i32 row = first_row_of_warp(), query = at.row_tile * kBlockQ + row, first_key = at.key_tile * kBlockKv;
     if (!has_bias && !args.bias_by_map) {
       Sequence all(args, at.batch);
 //% if short_sequences
@@ -493,7 +437,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i
   }
 }
 
-// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps${then_by_ctas}. Those of warps take
+// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps. Those of warps take
 // the place of the bias, which all have read.
 __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consumer& consumer, char* row, i32 first_key, const ScoreFragments& sums) {
   constexpr u32 kFloat = sizeof(float), kWarps = kWarpgroupWarps * kConsumers;
@@ -516,27 +460,13 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-//% if clustered
-  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.bias_parity;  // both rings go on once a tile of the bias
-  const u32 other = cluster_cta_rank() ^ kSameKeys;
-  if (query_rank() != 0) {
-    mbarrier_wait_parity(consumer.barriers.sums_empty(), parity ^ 1);
-    st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
-    return;
-  }
-  if (key == 0) mbarrier_arrive_expect_tx(consumer.barriers.sums_full(), kFloat * kBlockKv);
-  mbarrier_wait_parity(consumer.barriers.sums_full(), parity);
-  sum += bits_to_f32(ld_shared_b32(place));
-  bar_warp_sync();
-  if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), other);
-//% end
   if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Consumer consumer{args, barriers, shared, index};
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingTiles tiles(args, BiasStep(args, number));
+    SharingTiles tiles(args, BiasTile(args, number));
     ScoreFragments sums = {};
     const bool any = tiles.any;
     while (tiles.any) {
@@ -545,18 +475,18 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       else
         consumer.add_tile<false>(tiles, sums);
     }
-    const BiasStep step(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
-    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
-    const i32 first_key = key_tile_of(step.key_step) * kBlockKv;
+    const BiasTile tile(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
+    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
+    const i32 first_key = tile.key_tile * kBlockKv;
     if (args.bias_rows > 1) {
       if (any) consumer.leave_bias();
-      store_rows(args, plane, first_query_of(step.row_step) + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
+      store_rows(args, plane, tile.row_tile * kBlockQ + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
     } else if (any) {
       store_sum_of_rows(args, consumer, plane, first_key, sums);
       consumer.leave_bias();
     } else {
       const i32 key = first_key + static_cast<i32>(thread_index() % kWarpgroup);
-      if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
+      if (index == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
 }
@@ -575,11 +505,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ${entry}(const __grid_
 //% end
     barriers.init();
   }
-//% if clustered
-  barrier_cluster_sync();
-//% else
   bar_sync();
-//% end
   if (warp < kWarpgroupWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) load_operands(args, barriers, shared);
@@ -588,10 +514,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ${entry}(const __grid_
     setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
-//% if clustered
-  // What a CTA has under way may be for another one.
-  bar_warp_sync();
-  barrier_cluster_sync();
-//% end
 }
 //% include primitives/entry/${target}

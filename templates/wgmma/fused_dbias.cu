@@ -14,9 +14,12 @@ __device__ __forceinline__ void store_bias_gradient(const Arguments& args, const
     }
     return;
   }
+  // Computed anew for each block: registers are short, and what is kept from one to the next would be spilled.
+  first_query = opaque_i32(first_query);
+  head = opaque_i32(head);
   const i32 left = stored_queries(args) - first_query, rows = left < kBlockQ ? left : kBlockQ;
   char* const block = static_cast<char*>(args.d_bias) +
-                      kElementBytes * (tile.sequence.batch * args.d_bias_stride_batch + head * args.d_bias_stride_head + first_query * args.d_bias_stride_row + tile.first_key);
+                      kElementBytes * (opaque_i32(tile.sequence.batch) * args.d_bias_stride_batch + head * args.d_bias_stride_head + first_query * args.d_bias_stride_row + tile.first_key);
 #pragma unroll 1
   for (i32 row = warp; row < rows; row += kWarpgroupWarps) {
     char* const to = block + kElementBytes * (row * args.d_bias_stride_row);

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 7f6c756f45e28953
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 85d1fe69e1aebfcb
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_17b7887fb1150539 {
+namespace attune_a21d3415961c5274 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -215,7 +215,7 @@ constexpr u32 kArgumentBytes = 272;
 
 constexpr i32 kHeadDimQk = 64, kHeadDimV = 64;  // elements of a row of Q and K, and of V and O
 constexpr i32 kElementBytes = 2, kBiasBytes = 2;
-constexpr i32 kTile = 64, kBlockKv = kTile, kStepQueries = kTile, kStepKeyTiles = 1, kThreads = 128, kStages = 2;
+constexpr i32 kTile = 64, kBlockQ = kTile, kBlockKv = kTile, kThreads = 128, kStages = 2;
 constexpr i32 kRows = 64;          // queries whose statistics lie together
 
 constexpr i32 kWarpRows = 16, kRowTiles = 1, kWarps = kTile / kWarpRows;  // queries of a warp, in m16 tiles
@@ -335,28 +335,28 @@ struct KeyBlocks {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// A step of one plane of the bias, for a CTA or a cluster: kStepQueries queries and kStepKeyTiles tiles of keys; of a bias that repeats along the queries all
-// of these. Those of a plane follow each other, so that those in flight share operands in L2.
-struct BiasStep {
-  i32 row_step, key_step, plane;
+// A tile of one plane of the bias, for a CTA: kBlockQ queries and kBlockKv keys; of a bias that repeats along the queries all of these. Those of a plane follow
+// each other, so that those in flight share operands in L2.
+struct BiasTile {
+  i32 row_tile, key_tile, plane;
 
-  __device__ __forceinline__ BiasStep(const Arguments& args, u32 number) {
-    const u32 key_steps = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
-    key_step = static_cast<i32>(number % key_steps);
-    row_step = static_cast<i32>(number / key_steps % row_steps);
-    plane = static_cast<i32>(number / key_steps / row_steps);
+  __device__ __forceinline__ BiasTile(const Arguments& args, u32 number) {
+    const u32 key_tiles = static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kBlockQ - 1) / kBlockQ);
+    key_tile = static_cast<i32>(number % key_tiles);
+    row_tile = static_cast<i32>(number / key_tiles % row_tiles);
+    plane = static_cast<i32>(number / key_tiles / row_tiles);
   }
   // Those of the bias; 0 along which it repeats.
   __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
   __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
 };
 
-// The steps of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of steps or of all.
-struct SharingSteps {
-  i32 batch, head, row_step, key_step;  // of the one that is worked on
+// The tiles of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of tiles or of all.
+struct ScoreTiles {
+  i32 batch, head, row_tile, key_tile;  // of the one that is worked on
 
-  __device__ __forceinline__ SharingSteps(const Arguments& args, const BiasStep& step)
-      : batch(step.batch(args)), head(step.head(args)), row_step(step.row_step), key_step(step.key_step) {}
+  __device__ __forceinline__ ScoreTiles(const Arguments& args, const BiasTile& tile)
+      : batch(tile.batch(args)), head(tile.head(args)), row_tile(tile.row_tile), key_tile(tile.key_tile) {}
   // Goes on to one in which some query sees some key, from this one on; false if there is none.
   __device__ __forceinline__ bool find(const Arguments& args) {
     while (batch < args.batch) {
@@ -369,14 +369,14 @@ struct SharingSteps {
     advance(args);
     return differ(args) ? find(args) : batch < args.batch;
   }
-  // Whether one of these steps may see other pairs than the next one.
+  // Whether one of these tiles may see other pairs than the next one.
   __device__ __forceinline__ static bool differ(const Arguments& args) { return args.bias_rows == 1; }
 
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++row_step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
-      row_step = 0;
+      if (++row_tile < (stored_queries(args) + kBlockQ - 1) / kBlockQ) return;
+      row_tile = 0;
     }
     if (args.bias_heads == 1) {
       if (++head < args.heads_q) return;
@@ -386,10 +386,10 @@ struct SharingSteps {
   }
   __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
     const Sequence sequence(args, batch);
-    const i32 first = row_step * kStepQueries, queries = query_count(args, sequence);
+    const i32 first = row_tile * kBlockQ, queries = query_count(args, sequence);
     if (first >= queries) return false;
-    const KeyBlocks blocks(args, sequence, first, (queries - first > kStepQueries ? first + kStepQueries : queries) - 1);
-    return blocks.begin < (key_step + 1) * kStepKeyTiles && key_step * kStepKeyTiles < blocks.end;
+    const KeyBlocks blocks(args, sequence, first, (queries - first > kBlockQ ? first + kBlockQ : queries) - 1);
+    return blocks.begin <= key_tile && key_tile < blocks.end;
   }
 };
 // What the exponents of P gain beside scores and LSE, in powers of two.
@@ -563,9 +563,9 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-__device__ __forceinline__ void load_tiles(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage) {
+__device__ __forceinline__ void load_tiles(const Arguments& args, const ScoreTiles& at, u32 shared, i32 stage) {
   const Sequence sequence(args, at.batch);
-  const i32 head_kv = at.head / args.group_size, first_query = at.row_step * kTile, first_key = at.key_step * kTile;
+  const i32 head_kv = at.head / args.group_size, first_query = at.row_tile * kTile, first_key = at.key_tile * kTile;
   const i64 query = first_query, key = first_key;
   TilePairStream<kTile>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), at.head * args.q_stride_head, query * args.q_stride_row),
                         kElementBytes * args.q_stride_row,
@@ -580,7 +580,7 @@ __device__ __forceinline__ void load_tiles(const Arguments& args, const SharingS
 }
 
 // Adds P ∘ (dP - delta) of a tile.
-__device__ __forceinline__ void add_tile(const Arguments& args, const SharingSteps& at, u32 shared, i32 stage, ScoreFragments& sums) {
+__device__ __forceinline__ void add_tile(const Arguments& args, const ScoreTiles& at, u32 shared, i32 stage, ScoreFragments& sums) {
   const Sequence sequence(args, at.batch);
   const i32 warp_row = static_cast<i32>(warp_index()) * kWarpRows, lane = static_cast<i32>(lane_index());
   const QueryFragments q(shared + kQOffset + stage * kTileBytes, warp_row), d_o(shared + kDoOffset + stage * kTileBytes, warp_row);
@@ -590,10 +590,10 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const SharingSte
   score.modify(s);
   gemm_qk(dp, d_o, shared + kVOffset + stage * kTileBytes);  // dP = dO Vᵀ
   const float slope = alibi_slope(args, sequence, at.head);
-  const i32 first_key = at.key_step * kTile + lane % 4 * 2;
+  const i32 first_key = at.key_tile * kTile + lane % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 query = at.row_step * kTile + warp_row + 8 * half + lane / 4;
+    const i32 query = at.row_tile * kTile + warp_row + 8 * half + lane / 4;
     if (query >= query_count(args, sequence)) continue;
     const float* statistics = statistics_of_query(args, sequence, at.head, query);
     const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)};
@@ -654,16 +654,16 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(const __grid_constant__ Arguments args) {
-  const BiasStep step(args, block_index());
+  const BiasTile tile(args, block_index());
   const u32 shared = shared_base();
-  SharingSteps ahead(args, step);
+  ScoreTiles ahead(args, tile);
   ScoreFragments sums = {};
   bool any = ahead.find(args);
   if (any) load_tiles(args, ahead, shared, 0);
   cp_async_commit_group();
   i32 stage = 0;
   while (any) {
-    const SharingSteps now = ahead;
+    const ScoreTiles now = ahead;
     any = ahead.next(args);
     if (kStages > 1) {
       if (any) load_tiles(args, ahead, shared, stage ^ 1);
@@ -683,13 +683,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
     }
   }
 
-  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
+  char* const elements = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
   if (args.bias_rows == 1) {
-    store_sums_of_rows(args, elements, step.key_step * kTile, shared, sums);
+    store_sums_of_rows(args, elements, tile.key_tile * kTile, shared, sums);
   } else {
-    store_tile(args, elements, step.row_step * kTile, step.key_step * kTile, sums);
+    store_tile(args, elements, tile.row_tile * kTile, tile.key_tile * kTile, sums);
   }
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_17b7887fb1150539
+}  // namespace attune_a21d3415961c5274

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 450503ef1a8fb42f
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 11975e59f75eada8
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -10,18 +10,14 @@
 // over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another one. Warpgroup 0 loads: one thread panels of
 // the operands, into a ring of slots, another one the tile of the bias, once, and those of the attention mask. Each of the others owns 64 queries: their S, dP and sums.
 //
-// The four CTAs of a cluster take two tiles of queries by two of keys. Each loads half of the rows of every panel, for itself and for the CTA that has the same
-// queries, or the same keys. A slot of its own counts as empty when the consumers of all three have left theirs.
-//
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
 //        0  bias  [1][2][128][64]
 //    32768  attention mask  [1][1][128][128]
-//    49152  sums of the other CTA  [128], fp32
-//    50176  Q and K, or dO and V  [5][2][128][64]
-//   214016  barriers
-//   214144  end
+//    49152  Q and K, or dO and V  [5][2][128][64]
+//   212992  barriers
+//   213104  end
 
-namespace attune_dae57018aac9ea25 {
+namespace attune_2ffbcb269c4932cc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -40,12 +36,6 @@ __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the
 
 // The same in all lanes of a warp, and known to the compiler as such.
 __device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
-
-__device__ __forceinline__ u32 cluster_cta_rank() {
-  u32 r;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return r;
-}
 
 __device__ __forceinline__ u32 grid_size() { return gridDim.x; }
 
@@ -127,17 +117,6 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
-// Stores x in shared memory of CTA `cta` of the cluster; its 4 bytes complete on that CTA's barrier.
-__device__ __forceinline__ void st_async_cluster_b32(u32 to, u32 x, u32 barrier, u32 cta) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote, remote_barrier;\n"
-      "mapa.shared::cluster.u32 remote, %0, %3;\n"
-      "mapa.shared::cluster.u32 remote_barrier, %2, %3;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [remote], %1, [remote_barrier];\n"
-      "}" ::"r"(to), "r"(x), "r"(barrier), "r"(cta) : "memory");
-}
-
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 // Clamped to [0, 1]; NaN becomes 0.
 __device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
@@ -156,6 +135,9 @@ __device__ __forceinline__ float bits_to_f32(u32 x) {
   return r;
 }
 
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
@@ -170,11 +152,6 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
 // This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// All threads of all CTAs of the cluster.
-__device__ __forceinline__ void barrier_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
 // mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -185,17 +162,6 @@ __device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbar
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// Arrives at the barrier that lies at this address in CTA `cta` of the cluster, to say that what this thread has read may be overwritten. What it has written
-// counts as handed over within its own CTA only: a release to the cluster is a MEMBAR of the whole GPU, hundreds of clocks.
-__device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier, u32 cta) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
-      "}" ::"r"(barrier), "r"(cta) : "memory");
 }
 
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
@@ -227,14 +193,6 @@ struct alignas(64) TensorMap { u64 words[16]; };
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
-}
-
-// Copies a box to every CTA of `ctas` (a bit each) of the cluster, to the same address, completing on the same barrier of each.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier, u16 ctas, i32 dim, i32 head,
-                                                                       i32 row, i32 batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
-      ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");
 }
 
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
@@ -374,9 +332,6 @@ constexpr i32 kElementBytes = 2, kBiasBytes = 2;
 constexpr i32 kBlockQ = 128, kBlockKv = 128, kConsumers = 2, kSlots = 5;
 constexpr i32 kRows = 64;  // queries whose statistics lie together
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;
-constexpr i32 kSide = 2, kCluster = kSide * kSide;  // CTAs of a cluster along the queries, and along the keys; all
-constexpr u32 kSharingCtas = 2 * kSide - 1;  // to which a CTA sends rows: itself, and those with the same queries or keys
-constexpr i32 kStepQueries = kSide * kBlockQ, kStepKeyTiles = kSide;  // that a cluster takes together
 
 constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // threads, warps, rows of a wgmma
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
@@ -385,9 +340,8 @@ constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQueryPanelBytes = kBlockQ * kPanelBytes, kKeyPanelBytes = kBlockKv * kPanelBytes, kSlotBytes = kQueryPanelBytes + kKeyPanelBytes;
 constexpr u32 kBiasOffset = 0;
 constexpr u32 kAttentionMaskOffset = 32768;
-constexpr u32 kSumsOffset = 49152;
-constexpr u32 kSlotOffset = 50176;
-constexpr u32 kBarrierOffset = 214016;
+constexpr u32 kSlotOffset = 49152;
+constexpr u32 kBarrierOffset = 212992;
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps of a product over the head dim; columns beyond it are zeros
 constexpr i32 kPanelSteps = kPanelColumns / 16;         // of a panel
 constexpr i32 kPanelsUnderWay = kPanels < 2 ? 1 : 2;    // of a product, at most
@@ -490,28 +444,28 @@ struct KeyBlocks {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// A step of one plane of the bias, for a CTA or a cluster: kStepQueries queries and kStepKeyTiles tiles of keys; of a bias that repeats along the queries all
-// of these. Those of a plane follow each other, so that those in flight share operands in L2.
-struct BiasStep {
-  i32 row_step, key_step, plane;
+// A tile of one plane of the bias, for a CTA: kBlockQ queries and kBlockKv keys; of a bias that repeats along the queries all of these. Those of a plane follow
+// each other, so that those in flight share operands in L2.
+struct BiasTile {
+  i32 row_tile, key_tile, plane;
 
-  __device__ __forceinline__ BiasStep(const Arguments& args, u32 number) {
-    const u32 key_steps = static_cast<u32>(args.key_tiles), row_steps = static_cast<u32>((args.bias_rows + kStepQueries - 1) / kStepQueries);
-    key_step = static_cast<i32>(number % key_steps);
-    row_step = static_cast<i32>(number / key_steps % row_steps);
-    plane = static_cast<i32>(number / key_steps / row_steps);
+  __device__ __forceinline__ BiasTile(const Arguments& args, u32 number) {
+    const u32 key_tiles = static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kBlockQ - 1) / kBlockQ);
+    key_tile = static_cast<i32>(number % key_tiles);
+    row_tile = static_cast<i32>(number / key_tiles % row_tiles);
+    plane = static_cast<i32>(number / key_tiles / row_tiles);
   }
   // Those of the bias; 0 along which it repeats.
   __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
   __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
 };
 
-// The steps of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of steps or of all.
-struct SharingSteps {
-  i32 batch, head, row_step, key_step;  // of the one that is worked on
+// The tiles of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of tiles or of all.
+struct ScoreTiles {
+  i32 batch, head, row_tile, key_tile;  // of the one that is worked on
 
-  __device__ __forceinline__ SharingSteps(const Arguments& args, const BiasStep& step)
-      : batch(step.batch(args)), head(step.head(args)), row_step(step.row_step), key_step(step.key_step) {}
+  __device__ __forceinline__ ScoreTiles(const Arguments& args, const BiasTile& tile)
+      : batch(tile.batch(args)), head(tile.head(args)), row_tile(tile.row_tile), key_tile(tile.key_tile) {}
   // Goes on to one in which some query sees some key, from this one on; false if there is none.
   __device__ __forceinline__ bool find(const Arguments& args) {
     while (batch < args.batch) {
@@ -524,14 +478,14 @@ struct SharingSteps {
     advance(args);
     return differ(args) ? find(args) : batch < args.batch;
   }
-  // Whether one of these steps may see other pairs than the next one.
+  // Whether one of these tiles may see other pairs than the next one.
   __device__ __forceinline__ static bool differ(const Arguments& args) { return args.bias_rows == 1; }
 
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++row_step < (stored_queries(args) + kStepQueries - 1) / kStepQueries) return;
-      row_step = 0;
+      if (++row_tile < (stored_queries(args) + kBlockQ - 1) / kBlockQ) return;
+      row_tile = 0;
     }
     if (args.bias_heads == 1) {
       if (++head < args.heads_q) return;
@@ -541,10 +495,10 @@ struct SharingSteps {
   }
   __device__ __forceinline__ bool has_pairs(const Arguments& args) const {
     const Sequence sequence(args, batch);
-    const i32 first = row_step * kStepQueries, queries = query_count(args, sequence);
+    const i32 first = row_tile * kBlockQ, queries = query_count(args, sequence);
     if (first >= queries) return false;
-    const KeyBlocks blocks(args, sequence, first, (queries - first > kStepQueries ? first + kStepQueries : queries) - 1);
-    return blocks.begin < (key_step + 1) * kStepKeyTiles && key_step * kStepKeyTiles < blocks.end;
+    const KeyBlocks blocks(args, sequence, first, (queries - first > kBlockQ ? first + kBlockQ : queries) - 1);
+    return blocks.begin <= key_tile && key_tile < blocks.end;
   }
 };
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
@@ -587,8 +541,8 @@ __device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Seq
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
 
 // Copies a box of a tile: the columns of a panel.
-__device__ __forceinline__ void load_box_multicast(u32 to, const TensorMap& map, u32 full, u16 ctas, i32 column, i32 head, MapPlace place) {
-  cp_async_bulk_tensor_4d_load_multicast(to, map, full, ctas, column, head, place.row, place.batch);
+__device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
+  cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
 // Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
@@ -741,44 +695,31 @@ constexpr u32 kSumsBarrier = 1;  // the named barrier of all consumers
 struct Barriers {
   u32 base;
   static constexpr u32 kOfSlot = 16, kOfSlots = kOfSlot * kSlots;  // bytes
-  static_assert(kOfSlots + 48 == 128);
+  static_assert(kOfSlots + 32 == 112);
   __device__ __forceinline__ u32 slot_full(i32 slot) const { return base + kOfSlot * slot; }
   __device__ __forceinline__ u32 slot_empty(i32 slot) const { return base + kOfSlot * slot + 8; }
   __device__ __forceinline__ u32 bias_full() const { return base + kOfSlots; }
   __device__ __forceinline__ u32 bias_empty() const { return base + kOfSlots + 8; }
   __device__ __forceinline__ u32 mask_full() const { return base + kOfSlots + 16; }
   __device__ __forceinline__ u32 mask_empty() const { return base + kOfSlots + 24; }
-  // Of the sums that the CTA of the second queries sends to that of the first.
-  __device__ __forceinline__ u32 sums_full() const { return base + kOfSlots + 32; }
-  __device__ __forceinline__ u32 sums_empty() const { return base + kOfSlots + 40; }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = kWarpgroupWarps * kConsumers;
     for (i32 i = 0; i < kSlots; ++i) {
       mbarrier_init(slot_full(i), 1);
-      mbarrier_init(slot_empty(i), kConsumerWarps * kSharingCtas);
+      mbarrier_init(slot_empty(i), kConsumerWarps);
     }
     mbarrier_init(bias_full(), 1);
     mbarrier_init(bias_empty(), kConsumerWarps);
     mbarrier_init(mask_full(), 1);
     mbarrier_init(mask_empty(), kConsumerWarps);
-    mbarrier_init(sums_full(), 1);
-    mbarrier_init(sums_empty(), kWarpgroupWarps);
     fence_mbarrier_init();
   }
 };
 
-// Where this CTA stands in its cluster: 0 or 1.
-__device__ __forceinline__ i32 query_rank() { return static_cast<i32>(cluster_cta_rank() / kSide); }
-__device__ __forceinline__ i32 key_rank() { return static_cast<i32>(cluster_cta_rank() % kSide); }
-constexpr u32 kSameQueries = 1, kSameKeys = 2;  // by what the ranks of CTAs that have these differ
-// What this CTA has of a step: the first query, and the tile of keys.
-__device__ __forceinline__ i32 first_query_of(i32 row_step) { return row_step * kStepQueries + query_rank() * kBlockQ; }
-__device__ __forceinline__ i32 key_tile_of(i32 key_step) { return key_step * kStepKeyTiles + key_rank(); }
-
-// Steps are dealt out to clusters one after the other.
-__device__ __forceinline__ u32 first_number() { return block_index() / kCluster; }
-__device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size() / kCluster; }
+// Tiles of the bias are dealt out to CTAs one after the other.
+__device__ __forceinline__ u32 first_number() { return block_index(); }
+__device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size(); }
 __device__ __forceinline__ bool is_number(const Arguments& args, u32 number) { return number < static_cast<u32>(args.tiles); }
 
 // Copies panels of Q and K, and of dO and V, in the order in which the consumers want them.
@@ -786,17 +727,6 @@ struct OperandLoads {
   Barriers barriers;
   u32 shared;
   PipelineSlot<kSlots> slot;
-
-  // The first pair of CTAs that share queries, or keys, a bit each.
-  static_assert(kSide == 2);
-  static constexpr u32 kPairOfQueries = 0b0011, kPairOfKeys = 0b0101;
-
-  // Loads one half of the rows of a panel to both of `ctas`.
-  template <i32 kBlock>
-  __device__ __forceinline__ static void load_half(u32 to, const TensorMap& map, u32 full, u16 ctas, u32 half, i32 panel, i32 head, MapPlace place) {
-    place.row += static_cast<i32>(half) * (kBlock / kSide);
-    load_box_multicast(to + half * (kBlock / kSide) * kPanelBytes, map, full, ctas, panel * kPanelColumns, head, place);
-  }
 
   // The panels of both products: one loop, as two would take more registers than this warpgroup keeps.
   __device__ __forceinline__ void load(const Arguments& args, i32 head, i32 head_kv, MapPlace queries, MapPlace keys) {
@@ -808,9 +738,8 @@ struct OperandLoads {
       const u32 full = barriers.slot_full(slot.stage), to = shared + kSlotOffset + slot.stage * kSlotBytes;
       mbarrier_wait_parity(barriers.slot_empty(slot.stage), slot.parity ^ 1);
       mbarrier_arrive_expect_tx(full, kSlotBytes);
-      const u32 rank = cluster_cta_rank();
-      load_half<kBlockQ>(to, of_queries, full, static_cast<u16>(kPairOfQueries << rank / 2 * 2), rank % 2, panel, head, queries);
-      load_half<kBlockKv>(to + kQueryPanelBytes, of_keys, full, static_cast<u16>(kPairOfKeys << rank % 2), rank / 2, panel, head_kv, keys);
+      load_box(to, of_queries, full, panel * kPanelColumns, head, queries);
+      load_box(to + kQueryPanelBytes, of_keys, full, panel * kPanelColumns, head_kv, keys);
       slot.advance();
     }
   }
@@ -820,11 +749,11 @@ struct OperandLoads {
 __device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared) {
   OperandLoads loads{barriers, shared};
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    ScoreTiles at(args, BiasTile(args, number));
     for (bool any = at.find(args); any; any = at.next(args)) {
       const Sequence sequence(args, at.batch);
-      loads.load(args, at.head, at.head / args.group_size, place_of_queries(args, sequence, first_query_of(at.row_step)),
-                 place_of_keys(args, sequence, key_tile_of(at.key_step)));
+      loads.load(args, at.head, at.head / args.group_size, place_of_queries(args, sequence, at.row_tile * kBlockQ),
+                 place_of_keys(args, sequence, at.key_tile));
     }
   }
 }
@@ -834,18 +763,18 @@ __device__ __forceinline__ void load_pair_tiles(const Arguments& args, const Bar
   u32 bias_parity = 0;
   u32 mask_parity = 0;
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingSteps at(args, BiasStep(args, number));
+    ScoreTiles at(args, BiasTile(args, number));
     if (!at.find(args)) continue;
-    const i32 first_key = key_tile_of(at.key_step) * kBlockKv;
+    const i32 first_key = at.key_tile * kBlockKv;
     mbarrier_wait_parity(barriers.bias_empty(), bias_parity ^ 1);
     mbarrier_arrive_expect_tx(barriers.bias_full(), args.bias_by_map ? BiasPanels::kTileBytes : 0);
-    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
+    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
     bias_parity ^= 1;
     do {
       mbarrier_wait_parity(barriers.mask_empty(), mask_parity ^ 1);
       mbarrier_arrive_expect_tx(barriers.mask_full(), args.attention_mask_by_map ? AttentionMaskPanels::kTileBytes : 0);
       if (args.attention_mask_by_map)
-        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, first_query_of(at.row_step), first_key);
+        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
       mask_parity ^= 1;
     } while (at.next(args));
   }
@@ -874,28 +803,28 @@ struct QueryRow {
 };
 
 // Whether some pair of a tile of S is hidden, or a query of it does not exist.
-__device__ __forceinline__ bool hides_pairs(const Arguments& args, const SharingSteps& at) {
+__device__ __forceinline__ bool hides_pairs(const Arguments& args, const ScoreTiles& at) {
   const Sequence sequence(args, at.batch);
-  const i32 first = first_query_of(at.row_step), end = first + kBlockQ;
+  const i32 first = at.row_tile * kBlockQ, end = first + kBlockQ;
   if (end > query_count(args, sequence)) return true;
   const KeyBlocks blocks(args, sequence, first, end - 1);
-  const i32 key_tile = key_tile_of(at.key_step);
+  const i32 key_tile = at.key_tile;
   return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
 }
 
 // The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as
 // divergent.
 struct SharingTiles {
-  SharingSteps at;
+  ScoreTiles at;
   bool any, hides;  // whether there is one, and whether some pair of it is hidden
 
-  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasStep& step) : at(args, step) {
+  __device__ __forceinline__ SharingTiles(const Arguments& args, const BiasTile& tile) : at(args, tile) {
     any = vote_sync_any(at.find(args));
     hides = vote_sync_any(any && hides_pairs(args, at));
   }
   __device__ __forceinline__ void next(const Arguments& args) {
     any = vote_sync_any(at.next(args));
-    if (SharingSteps::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
+    if (ScoreTiles::differ(args)) hides = vote_sync_any(any && hides_pairs(args, at));
   }
 };
 
@@ -917,10 +846,10 @@ struct Consumer {
   template <bool kMasked>
   __device__ __forceinline__ void add_tile(SharingTiles& tiles, ScoreFragments& sums) {
     ScoreFragments s, dp;
-    const SharingSteps& at = tiles.at;
+    const ScoreTiles& at = tiles.at;
     const Sequence sequence(args, at.batch);
-    const i32 query = first_query_of(at.row_step) + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
-    const i32 first_key = key_tile_of(at.key_step) * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
+    const i32 query = at.row_tile * kBlockQ + first_row_of_warp() + static_cast<i32>(lane_index() / 4);
+    const i32 first_key = at.key_tile * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
     static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
     const float* const statistics = statistics_of_query(args, sequence, at.head, query);
     QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
@@ -984,20 +913,17 @@ struct Consumer {
   // Slots whose products have landed: so many, from that on which lies kBehind before the next one.
   template <i32 kBehind, i32 kCount>
   __device__ __forceinline__ void release() const {
-    const u32 lane = lane_index();
-    if (lane >= kSharingCtas) return;
+    if (lane_index() != 0) return;
 #pragma unroll
     for (i32 i = 0; i < kCount; ++i) {
       const i32 stage = slot.stage - kBehind + i;
-      const u32 empty = barriers.slot_empty(stage < 0 ? stage + kSlots : stage);
-      static_assert(kSameQueries == 1 && kSameKeys == 2);
-      mbarrier_arrive_cluster(empty, cluster_cta_rank() ^ lane);
+      mbarrier_arrive(barriers.slot_empty(stage < 0 ? stage + kSlots : stage));
     }
   }
 
   // What is not described by a tensor map each warp loads for its own rows, before the products take the registers.
-  __device__ __forceinline__ void load_pairs(const SharingSteps& at, const Sequence& sequence) {
-    const i32 row = first_row_of_warp(), query = first_query_of(at.row_step) + row, first_key = key_tile_of(at.key_step) * kBlockKv;
+  __device__ __forceinline__ void load_pairs(const ScoreTiles& at, const Sequence& sequence) {
+    const i32 row = first_row_of_warp(), query = at.row_tile * kBlockQ + row, first_key = at.key_tile * kBlockKv;
     if (!has_bias && !args.bias_by_map) {
       Sequence all(args, at.batch);
       wait_bias();
@@ -1071,7 +997,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i
   }
 }
 
-// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps, then by the two CTAs. Those of warps take
+// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps. Those of warps take
 // the place of the bias, which all have read.
 __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consumer& consumer, char* row, i32 first_key, const ScoreFragments& sums) {
   constexpr u32 kFloat = sizeof(float), kWarps = kWarpgroupWarps * kConsumers;
@@ -1094,25 +1020,13 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-  const u32 place = consumer.shared + kSumsOffset + kFloat * key, parity = consumer.bias_parity;  // both rings go on once a tile of the bias
-  const u32 other = cluster_cta_rank() ^ kSameKeys;
-  if (query_rank() != 0) {
-    mbarrier_wait_parity(consumer.barriers.sums_empty(), parity ^ 1);
-    st_async_cluster_b32(place, f32_to_bits(sum), consumer.barriers.sums_full(), other);
-    return;
-  }
-  if (key == 0) mbarrier_arrive_expect_tx(consumer.barriers.sums_full(), kFloat * kBlockKv);
-  mbarrier_wait_parity(consumer.barriers.sums_full(), parity);
-  sum += bits_to_f32(ld_shared_b32(place));
-  bar_warp_sync();
-  if (lane == 0) mbarrier_arrive_cluster(consumer.barriers.sums_empty(), other);
   if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Consumer consumer{args, barriers, shared, index};
   for (u32 number = first_number(); is_number(args, number); number = next_number(number)) {
-    SharingTiles tiles(args, BiasStep(args, number));
+    SharingTiles tiles(args, BiasTile(args, number));
     ScoreFragments sums = {};
     const bool any = tiles.any;
     while (tiles.any) {
@@ -1121,18 +1035,18 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       else
         consumer.add_tile<false>(tiles, sums);
     }
-    const BiasStep step(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
-    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (step.batch(args) * args.d_bias_stride_batch + step.head(args) * args.d_bias_stride_head);
-    const i32 first_key = key_tile_of(step.key_step) * kBlockKv;
+    const BiasTile tile(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
+    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
+    const i32 first_key = tile.key_tile * kBlockKv;
     if (args.bias_rows > 1) {
       if (any) consumer.leave_bias();
-      store_rows(args, plane, first_query_of(step.row_step) + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
+      store_rows(args, plane, tile.row_tile * kBlockQ + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
     } else if (any) {
       store_sum_of_rows(args, consumer, plane, first_key, sums);
       consumer.leave_bias();
     } else {
       const i32 key = first_key + static_cast<i32>(thread_index() % kWarpgroup);
-      if (index == 0 && query_rank() == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
+      if (index == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
 }
@@ -1150,7 +1064,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
     if (args.attention_mask_by_map) prefetch_tensormap(args.attention_mask_map);
     barriers.init();
   }
-  barrier_cluster_sync();
+  bar_sync();
   if (warp < kWarpgroupWarps) {
     setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) load_operands(args, barriers, shared);
@@ -1159,10 +1073,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
     setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / kWarpgroupWarps - 1));
   }
-  // What a CTA has under way may be for another one.
-  bar_warp_sync();
-  barrier_cluster_sync();
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_dae57018aac9ea25
+}  // namespace attune_2ffbcb269c4932cc

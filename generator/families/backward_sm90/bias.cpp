@@ -23,20 +23,15 @@ constexpr int kPairStages = 1;  // the bias stays for a tile, and the mask's nex
 constexpr int kMostSlots = 6;
 constexpr int kLoaderRegisters = 24, kSumsRegisters = kMostRegistersOfThread;  // of a thread that loads, and that sums
 
-// Of each slot a full and an empty one, as of the tiles of bias and mask, and of another CTA's sums.
-constexpr std::size_t kBarriersOfSlot = 2, kOtherBarriers = 6;
+// Of each slot a full and an empty one, as of the tiles of bias and mask.
+constexpr std::size_t kBarriersOfSlot = 2, kOtherBarriers = 4;
 std::size_t barrier_bytes(int slots) {
   return (kBarriersOfSlot * static_cast<std::size_t>(slots) + kOtherBarriers) * kMbarrierBytes;
 }
 
-// CTAs of a cluster along the queries, and along the keys. Where a sequence may end within the tiles of a cluster,
-// check_clusters() has none.
-int side_of_cluster(const AttentionProblem& problem) { return problem.has_used_lengths() ? 1 : 2; }
-
-// A GPU holds as many clusters as its GPCs have room for, which may be fewer than SMs divided by CTAs: were there no
-// more clusters than that, some would begin when all others have ended. So many for each place, the last of which leave
-// hardly a place idle; each takes several tiles, so that it loads one beside the end of another.
-constexpr int kClustersOfPlace = 16;
+// CTAs for each SM, one after the other on it, the last of which leave hardly any idle; each takes several tiles, so
+// that it loads one beside the end of another.
+constexpr int kCtasOfSm = 16;
 
 struct BiasShape {
   PairTiles pair_tiles;
@@ -49,8 +44,6 @@ BiasShape bias_shape(const AttentionProblem& problem, const DeviceSpec& device) 
   shape.pair_tiles = PairTiles(problem, kTile);
   shape.panel_columns = panel_columns(problem.head_dim);
   shape.pair_tiles.add_to(&shape.shared, kPairStages, kTile);
-  if (side_of_cluster(problem) > 1)
-    shape.shared.add({"kSumsOffset", "sums of the other CTA", {kTile}, sizeof(float), ", fp32"}, sizeof(float));
   const auto element_bytes = static_cast<std::size_t>(size_of(problem.dtype));
   const std::size_t slot_bytes = 2 * static_cast<std::size_t>(kTile * shape.panel_columns) * element_bytes;
   const std::size_t begin = round_up(shape.shared.bytes(), kSwizzledTileAlignment);
@@ -82,19 +75,16 @@ Arguments bias_arguments(const AttentionProblem& problem) {
 KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec& device, int block_q,
                               StatisticsOrder order, KernelTarget target, TemplateBindings* bindings) {
   const BiasShape shape = bias_shape(problem, device);
-  const int side = side_of_cluster(problem), cluster = side * side;
   KernelLaunch launch;
   launch.tile_rows = TileRows::pairs;
-  launch.rows_per_tile = side * kTile;
-  launch.cluster = cluster;
-  launch.max_ctas = kClustersOfPlace * (device.sm_count / cluster) * cluster;
+  launch.rows_per_tile = kTile;
+  launch.max_ctas = kCtasOfSm * device.sm_count;
   launch.threads = (kConsumers + 1) * kWarpgroupThreads;
   launch.shared_bytes = shape.shared.bytes();
   launch.arguments = ArgumentLayout::of(bias_arguments(problem));
   const int swizzle_bytes = size_of(problem.dtype) * shape.panel_columns;
   for (const Operand operand : {Operand::q, Operand::k, Operand::v, Operand::d_o}) {
-    launch.tensor_maps.push_back(
-        {operand, shape.panel_columns, kTile / side, swizzle_bytes, 1, problem.has_used_lengths()});
+    launch.tensor_maps.push_back({operand, shape.panel_columns, kTile, swizzle_bytes, 1, problem.has_used_lengths()});
   }
   shape.pair_tiles.add_to(&launch.tensor_maps, kTile, 1);
 
@@ -105,16 +95,14 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bind_key_blocks(false, false, bindings);
   shape.pair_tiles.bind(problem, kPairStages, bindings);
   shape.shared.bind(bindings);
-  const bool masked = problem.attention_mask != PairTensor::none, clustered = side > 1;
+  const bool masked = problem.attention_mask != PairTensor::none;
   bindings->conditions["packed"] = false;
-  bindings->conditions["clustered"] = clustered;
   bindings->set("kv_source", bindings->values.at("sequence") + "_tensor_map");
   bindings->set("block_q", kTile);
   bindings->set("block_kv", kTile);
   bindings->set("consumers", kConsumers);
   bindings->set("slots", shape.slots);
   bindings->set("barrier_bytes", static_cast<std::int64_t>(barrier_bytes(shape.slots)));
-  bindings->set("side", side);
   bindings->set("panel_columns", shape.panel_columns);
   bindings->set("panels", ceil_div(problem.head_dim, shape.panel_columns));
   bindings->set("swizzle_mode", swizzle_mode(shape.panel_columns));
@@ -130,7 +118,6 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
                               : "-lse_log2");
   bindings->set("is_hidden",
                 std::string("kMasked && hidden[half].has(distance)") + (masked ? " || !pairs.attends(i)" : ""));
-  bindings->set("then_by_ctas", clustered ? ", then by the two CTAs" : "");
   bindings->lists["wgmma_shapes"] = wgmma_shapes({kTile}, target);
   return launch;
 }

@@ -223,6 +223,8 @@ int most_early_statistics(const KernelConfig& config) {
 
 int usual_early_statistics(const AttentionProblem& problem, const KernelConfig& config) {
   constexpr int kMostHeadDim = 128, kMostHeadDimOfDelta = 192;
+  // What tensors of pairs hold takes the registers: more of them spill 50 to 170 bytes, and gain nothing.
+  if (problem.has_pair_tensors() && !config.split_dkdv) return problem.head_dim > kMostHeadDim ? 0 : 2;
   if (config.split_dkdv) return config.dk_first && problem.head_dim <= kMostHeadDimOfDelta ? 2 : 0;
   if (problem.head_dim > kMostHeadDim) return 0;
   if (config.dq_by == DqWarpgroups::softmax) return 2;

@@ -27,6 +27,16 @@ std::optional<KernelConfig> default_of(const Question& question) {
   return backward_sm90_default(question.problem, question.device);
 }
 
+// Where tensors of pairs leave no registers for as many as the config was made for.
+void adapt_early_statistics(const AttentionProblem& problem, Adaptation* adaptation) {
+  KernelConfig& config = adaptation->config;
+  const int usual = usual_early_statistics(problem, config);
+  if (!problem.has_pair_tensors() || config.early_statistics <= usual) return;
+  adaptation->changes.push_back(
+      fmt::format("with early{} instead of early{}, for tensors of pairs", usual, config.early_statistics));
+  config.early_statistics = usual;
+}
+
 Adaptation adapt(const Question& question, const KernelConfig& config) {
   Adaptation adaptation = adapt_backward(question, config);
   if (config.ctas_per_sm > 1 && question.problem.head_dim > kMostHeadDimOfTwoCtas) {
@@ -37,6 +47,7 @@ Adaptation adapt(const Question& question, const KernelConfig& config) {
   adapt_visible_blocks(question, &adaptation);
   adapt_fused_dbias(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
+  adapt_early_statistics(question.problem, &adaptation);
   return adaptation;
 }
 
