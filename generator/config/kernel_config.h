@@ -111,6 +111,9 @@ struct KernelConfig {
   /// Tiles of each tensor of pairs, of a tile's rows and a block's, held in shared memory; backward as many as of Q,
   /// with which they come. 0: each thread loads the elements that it needs from global memory.
   int pair_stages = 0;
+  /// With pair_stages: tensors of pairs whose rows no tensor map describes are copied before, to rows of which one
+  /// does. Otherwise each warp loads what it needs of these into its part of a tile.
+  bool copied_pairs = false;
   /// Blocks of queries and keys of which the attention mask shows no pair are passed over: a kernel finds them before.
   /// Otherwise all blocks are worked on that the mask's diagonals show.
   bool visible_blocks = false;

@@ -534,6 +534,9 @@ class Exporter {
 
   void bind_launch(std::size_t index) {
     const KernelLaunch& launch = plan_.launches[index];
+    if (!plan_.copies.empty())
+      throw Error(ErrorCode::unsupported,
+                  "a plan that copies tensors of pairs is not exported; take its config without copied-pairs");
     if (launch.target != KernelTarget::cuda)
       throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
     const std::string number = std::to_string(index), entry = exported_entry(launch, options_.name);

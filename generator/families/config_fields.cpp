@@ -49,6 +49,7 @@ constexpr FlagNames kQuery = {"shared memory", "registers"}, kLengths = {"any", 
                     kBiasGradient = {"a kernel of its own", "the kernel of key tiles"},
                     kLoads = {"once a block", "when they are free"},
                     kProbabilityBuffer = {"a buffer of its own", "that of dS"},
+                    kPairRows = {"as they lie", "copied to multiples of 16 bytes"},
                     kBlocks = {"all", "those that the attention mask shows pairs of"};
 template <const FlagNames& kNames>
 constexpr std::string_view flag(int value) {
@@ -149,6 +150,7 @@ constexpr ConfigField kFields[] = {
     set_apart(choice_of<&C::tile_scheduler>("scheduler", "tile_scheduler", kChoice, kWgmma, "tile scheduler", "how tiles are assigned to CTAs", "tile scheduler")),
     named(number<&C::v_stages>("vst", "v_stages", 1, 4, 1, kForwardSm90, "stages of V (vst)", "stages of V", "stages of V"), as_many),
     named(number<&C::pair_stages>("pst", "pair_stages", 1, 4, 1, kWgmma, "stages of bias and attention mask (pst)", "stages of a bias and an attention mask in shared memory", "stages of pairs"), none),
+    flag_of<&C::copied_pairs>("copied-pairs", "copied_pairs", 0, kWgmma, "rows of bias and attention mask", "rows of a bias or an attention mask that 16 bytes do not divide are copied before", "rows of pairs", flag<kPairRows>),
     flag_of<&C::visible_blocks>("visible-blocks", "visible_blocks", 0, kWgmma, "blocks that are worked on", "blocks of which the attention mask shows no pair are passed over", "blocks", flag<kBlocks>),
     flag_of<&C::p_in_shared>("psmem", "p_in_shared", 0, kForwardSm90, "P through", "P goes through shared memory", "P", flag<kProbabilities>),
     bits(kBackward, number<&C::cluster>("cluster", "cluster", 1, 2, 1, kWgmma, "CTAs of a cluster", "CTAs that share K and V, backward that share dQ's sums", "cluster")),

@@ -7,6 +7,7 @@
 #include "generator/error.h"
 #include "generator/plan/launch_rules.h"
 #include "generator/plan/source_hash.h"
+#include "generator/plan/tensor_strides.h"
 #include "generator/rounding.h"
 
 namespace attune {
@@ -55,6 +56,11 @@ std::uint32_t KernelLaunch::tiles(const AttentionProblem& problem) const {
 }
 
 std::size_t WorkspaceBuffer::bytes_of(const AttentionProblem& problem) const {
+  if (copied) {
+    const OperandShape shape = operand_shape(problem, *copied);
+    return static_cast<std::size_t>(shape.all_rows() * copy_strides(shape).row) *
+           static_cast<std::size_t>(size_of(shape.element));
+  }
   if (!of_scores) {
     const launch_rules::Call call = launch_rules::call_of(problem, split);
     return static_cast<std::size_t>(launch_rules::bytes_of(launch_rules::buffer_of(*this), call));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -105,12 +106,20 @@ struct WorkspaceBuffer {
   int rows = 1;         ///< kOnce: `bytes` as a whole, whatever the problem
   bool zeroed = false;  ///< must hold zeros before the first launch; such buffers come first
   TileRows rows_of = TileRows::queries;
-  bool of_scores = false;  ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
-  KeySplit split = {};     ///< all of this once for each part of the keys
-  int keys = kOnce;        ///< and once for each so many keys; kOnce: for all of them together
+  bool of_scores = false;              ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
+  KeySplit split = {};                 ///< all of this once for each part of the keys
+  int keys = kOnce;                    ///< and once for each so many keys; kOnce: for all of them together
+  std::optional<Operand> copied = {};  ///< instead: what a copy of it takes (copy_strides())
 
   /// Throws Error(unsupported) for 2^60 bytes or more.
   std::size_t bytes_of(const AttentionProblem& problem) const;
+};
+
+/// A launch that copies an operand to rows of which a tensor map can be made. Other launches read the copy in its
+/// place; where a map can be made of the operand itself there is no need of either.
+struct OperandCopy {
+  Operand operand{};
+  Buffer buffer;
 };
 
 /// The value of a scalar in a launch.
@@ -126,6 +135,7 @@ struct KernelPlan {
   std::size_t workspace_bytes = 0;       ///< that the launches need, whatever the lengths
   bool workspace_zeroed = false;         ///< whether these bytes must hold zeros before the first launch
   std::vector<WorkspaceBuffer> buffers;  ///< after them, each at a multiple of kWorkspaceAlignment
+  std::vector<OperandCopy> copies;       ///< those that the first launches make, one each
   std::vector<Operand> ordered_outputs;  ///< outputs whose bits do not depend on scheduling
   double flops = 0;                      ///< counted, of `problem`
   double bytes = 0;                      ///< fewest bytes of device memory, of `problem`

@@ -1,6 +1,7 @@
 #include "generator/plan/tensor_strides.h"
 
 #include "generator/plan/launch_rules.h"
+#include "generator/rounding.h"
 
 namespace attune {
 
@@ -56,6 +57,11 @@ bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const Ten
   return address % launch_rules::kRowAlignment == 0 && has_aligned_strides(shape, strides) &&
          !repeats(strides.batch, shape.batch) && !repeats(strides.head, shape.heads) &&
          !repeats(strides.row, shape.rows);
+}
+
+TensorStrides copy_strides(const OperandShape& shape) {
+  const std::int64_t row = round_up(shape.columns, launch_rules::kRowAlignment / size_of(shape.element));
+  return {.batch = shape.heads * shape.rows * row, .head = shape.rows * row, .row = row};
 }
 
 }  // namespace attune

@@ -29,4 +29,7 @@ bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides
 /// ByTensorMap of a tensor of pairs that begins at an address.
 bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides);
 
+/// Those of an OperandCopy: (batch, head, row), packed but for rows, which begin at multiples of 16 bytes.
+TensorStrides copy_strides(const OperandShape& shape);
+
 }  // namespace attune

@@ -46,12 +46,7 @@ class Packer {
     std::visit([&](auto value) { put(to, value); }, value_of(scalar, problem_, launch_));
   }
 
-  // Whatever is asked for of other operands' tensors was checked before.
-  bool has_map(Operand operand) const {
-    const TensorView& view = tensors_[operand];
-    return !is_of_pairs(operand) || fits_tensor_map(reinterpret_cast<DevicePointer>(view.data),
-                                                    operand_shape(problem_, operand), strides_of(view));
-  }
+  bool has_map(Operand operand) const { return has_tensor_map(problem_, operand, tensors_[operand]); }
   void pack_field(const ByTensorMap& map, std::byte* to) const { put<std::int32_t>(to, has_map(map.operand)); }
 
   void pack_field(const TensorMap& map, std::byte* to) const {
@@ -114,6 +109,18 @@ ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& 
   for (const WorkspaceBuffer& buffer : plan.buffers)
     values.set(buffer.buffer, workspace + plan.buffer_offset(buffer.buffer, problem));
   return values;
+}
+
+bool has_tensor_map(const AttentionProblem& problem, Operand operand, const TensorView& view) {
+  return !is_of_pairs(operand) ||
+         fits_tensor_map(reinterpret_cast<DevicePointer>(view.data), operand_shape(problem, operand), strides_of(view));
+}
+
+TensorView view_of_copy(const KernelPlan& plan, const AttentionProblem& problem, const OperandCopy& copy,
+                        DevicePointer workspace) {
+  const TensorStrides strides = copy_strides(operand_shape(problem, copy.operand));
+  void* const data = reinterpret_cast<void*>(workspace + plan.buffer_offset(copy.buffer, problem));
+  return {data, strides.batch, strides.head, strides.row};
 }
 
 void pack_arguments(const KernelLaunch& launch, const AttentionProblem& problem, const Tensors& tensors,

@@ -36,6 +36,13 @@ class ArgumentValues {
 /// Where the buffers of a plan lie in a workspace.
 ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& problem, DevicePointer workspace);
 
+/// Whether a tensor map describes a call's tensor: of one of pairs, as its address and strides are; whatever is asked
+/// for of others was checked before.
+bool has_tensor_map(const AttentionProblem& problem, Operand operand, const TensorView& view);
+/// The copy of an operand in a workspace.
+TensorView view_of_copy(const KernelPlan& plan, const AttentionProblem& problem, const OperandCopy& copy,
+                        DevicePointer workspace);
+
 /// The argument struct of one launch, by value: packing allocates nothing.
 struct PackedArguments {
   static constexpr std::size_t kCapacity = 1536;

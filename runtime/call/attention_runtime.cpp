@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 
 #include "attune/attention.h"
@@ -10,6 +11,17 @@
 namespace attune {
 namespace {
 
+// What launches read where the plan has copies: each in place of its operand, if no tensor map describes that.
+Tensors with_copies(const KernelPlan& plan, const AttentionProblem& problem, const Tensors& tensors,
+                    DevicePointer workspace) {
+  Tensors copied = tensors;
+  for (const OperandCopy& copy : plan.copies) {
+    if (!has_tensor_map(problem, copy.operand, tensors[copy.operand]))
+      copied[copy.operand] = view_of_copy(plan, problem, copy, workspace);
+  }
+  return copied;
+}
+
 // Everything has been checked.
 void launch_checked(Device& device, const PreparedAttention& prepared, const AttentionProblem& problem,
                     const Tensors& tensors, void* workspace, Stream stream) {
@@ -19,9 +31,13 @@ void launch_checked(Device& device, const PreparedAttention& prepared, const Att
   const auto used = reinterpret_cast<DevicePointer>(workspace);
   if (zeroed_bytes != 0) device.fill(used, 0, zeroed_bytes, stream);
   const ArgumentValues values = workspace_values(plan, problem, used);
+  std::optional<Tensors> copied;
+  if (!plan.copies.empty()) copied = with_copies(plan, problem, tensors, used);
   PackedArguments arguments;
   for (std::size_t i = 0; i < plan.launches.size(); ++i) {
-    pack_arguments(plan.launches[i], problem, tensors, values, device, arguments);
+    const bool copies = i < plan.copies.size();
+    if (copies && has_tensor_map(problem, plan.copies[i].operand, tensors[plan.copies[i].operand])) continue;
+    pack_arguments(plan.launches[i], problem, copied && !copies ? *copied : tensors, values, device, arguments);
     device.launch(*prepared.kernels[i], plan.launches[i].grid_x(problem), arguments.data.data(), arguments.bytes,
                   stream);
   }

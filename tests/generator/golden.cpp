@@ -119,6 +119,7 @@ constexpr Golden kGoldens[] = {
      "sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1", "h200", 0},
     {"backward_sm90_bf16_d128_pair_tiles", "backward b4 hq4 sq4096 d128 bias=1hqk",
      "sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic", "h200", 1},
+    {"copy_bias", "b4 hq4 sq100 skv197 d64 bias=1hqk", "sm90 q128 kv64 st2 pst1 overlap=within copied-pairs", "h200"},
     {"visible_blocks_of_keys", "b4 hq4 sq4096 d128 causal attention-mask=b1qk",
      "sm90 q128 kv128 st2 pst1 overlap=within visible-blocks", "h200"},
     {"forward_sm90_bf16_d128_visible_blocks", "b4 hq4 sq4096 d128 causal attention-mask=b1qk",

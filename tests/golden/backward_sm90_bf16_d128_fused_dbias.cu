@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source b6071a9e96cdddb8
+// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source ae2f6d9c91a73133
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -27,7 +27,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_fac719d92e8958df {
+namespace attune_55a19fd03ca4d8fc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -921,9 +921,12 @@ __device__ __forceinline__ void store_bias_gradient(const Arguments& args, const
     }
     return;
   }
+  // Computed anew for each block: registers are short, and what is kept from one to the next would be spilled.
+  first_query = opaque_i32(first_query);
+  head = opaque_i32(head);
   const i32 left = stored_queries(args) - first_query, rows = left < kBlockQ ? left : kBlockQ;
   char* const block = static_cast<char*>(args.d_bias) +
-                      kElementBytes * (tile.sequence.batch * args.d_bias_stride_batch + head * args.d_bias_stride_head + first_query * args.d_bias_stride_row + tile.first_key);
+                      kElementBytes * (opaque_i32(tile.sequence.batch) * args.d_bias_stride_batch + head * args.d_bias_stride_head + first_query * args.d_bias_stride_row + tile.first_key);
 #pragma unroll 1
   for (i32 row = warp; row < rows; row += kWarpgroupWarps) {
     char* const to = block + kElementBytes * (row * args.d_bias_stride_row);
@@ -1432,4 +1435,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_fac719d92e8958df
+}  // namespace attune_55a19fd03ca4d8fc

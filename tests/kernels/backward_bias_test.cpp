@@ -41,7 +41,8 @@ void check_rows(Devices& devices, const Configs& configs) {
 
 // Tiles of 128 queries and keys on Hopper, two by two of them in a cluster: what shares a tile of the bias, clusters of
 // which some CTAs have no rows or no keys, and more steps than clusters, so that each takes several. Rows of a bias
-// that start anywhere, and its gradient's. Where a bias repeats along nothing, also dS from the kernel of key tiles.
+// that start anywhere, and its gradient's; such rows copied for TMA. Where a bias repeats along nothing, also dS from
+// the kernel of key tiles.
 void check_bias_gradient_sm90(Devices& devices) {
   struct Row {
     const char *words, *config;
@@ -55,7 +56,17 @@ void check_bias_gradient_sm90(Devices& devices) {
                            "sm90 q128 kv64 st3 pst3 overlap=within dq=atomic scheduler=static-persistent polled-loads "
                            "fused-dbias",
                        *kFusedWide = "sm90 q64 kv64 st2 split-dkdv dq=atomic polled-loads dqcols128 fused-dbias";
+  constexpr const char *kCopied = "sm90 q64 kv128 st2 pst2 ordered overlap=within dq=atomic copied-pairs",
+                       *kCopiedOrdered = "sm90 q64 kv64 st2 pst2 dq=ordered split-dkdv copied-pairs",
+                       *kCopiedVisible = "sm90 q64 kv128 st2 pst2 overlap=queued dq=atomic copied-pairs visible-blocks";
   constexpr Row kGradients[] = {
+      {"b2 hq4 hkv2 sq200 skv197 d64 bias=1hqk", kCopied},
+      {"b2 hq2 sq140 skv577 d40 causal bias=bhqk attention-mask=b11k", kCopied, Placement::reversed},
+      {"b1 hq2 sq200 skv197 d64 bias=bhqk",
+       "sm90 q64 kv128 st2 pst2 overlap=within dq=atomic copied-pairs fused-dbias"},
+      {"b2 hq2 sq100 skv147 d128 bias=b1qk bias-fp32 deterministic", kCopiedOrdered},
+      {"b2 hq2 sq200 skv197 d64 bias=1hqk", kCopied, Placement::padded},
+      {"b2 hq2 sq300 skv330 d64 bias=b11k attention-mask=b1qk", kCopiedVisible, Placement::reversed},
       {"b2 hq4 hkv2 sq200 skv264 d64 bias=bhqk", kFused},
       {"b2 hq2 sq200 skv197 d128 bias=bhqk alibi", kFused, Placement::padded},
       {"b1 hq2 sq130 skv72 d40 bias=1hqk attention-mask=111k sink", kFused, Placement::reversed},

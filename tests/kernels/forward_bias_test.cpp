@@ -43,6 +43,31 @@ void check(Devices& devices, const Configs& configs) {
   }
 }
 
+// Rows that 16 bytes do not divide, copied for TMA: packed ones, and padded ones, of which a tensor map can be made, so
+// that nothing is copied.
+void check_copied_rows(Devices& devices) {
+  struct Row {
+    const char *words, *config;
+  };
+  constexpr Row kRows[] = {
+      {"b2 hq4 hkv2 sq200 skv197 d64 bias=1hqk", "sm90 q128 kv64 st2 pst2 overlap=within copied-pairs"},
+      {"b2 hq2 sq70 skv577 d16 causal attention-mask=bhqk", "sm90 q64 kv128 st2 pst1 copied-pairs"},
+      {"b1 hq2 sq130 skv49 d32 bias=bhqk bias-fp32 attention-mask=b11k sink",
+       "sm90 q128 kv48 st2 pst1 scheduler=dynamic-persistent copied-pairs"},
+      {"b2 hq4 hkv1 sq20 skv300 d64 bias=b1qk alibi softcap3", "sm90 q64 kv48 st2 pst2 pack-gqa parts3 copied-pairs"},
+      {"b2 hq2 sq300 skv200 d64 used bias=11qk attention-mask=b1qk",
+       "sm90 q192 kv64 st2 pst2 visible-blocks copied-pairs"},
+      {"b1 hq2 sq1 skv5 d64 bias=bh1k", "sm90 q64 kv32 st2 pst1 copied-pairs"},
+  };
+  for (const Row& row : kRows) {
+    for (const Placement placement : {Placement::packed, Placement::padded}) {
+      ForwardCase test = case_from("forward bf16 " + std::string(row.words), row.config);
+      test.placement = placement;
+      check_case(devices, test);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("forward with tensors of pairs is right in all modes of the emulator", "[emulator]") {
@@ -57,10 +82,18 @@ TEST_CASE("sm90 forward with tensors of pairs is right in all modes of the emula
   check(devices, kSm90);
 }
 
+TEST_CASE("forward with copied tensors of pairs is right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  devices.draw = CaseDraw(2);
+  check_copied_rows(devices);
+}
+
 TEST_CASE("forward with tensors of pairs is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check(devices, kSm80);
-  if (devices.spec().compute_major == 9) check(devices, kSm90);
+  if (devices.spec().compute_major != 9) return;
+  check(devices, kSm90);
+  check_copied_rows(devices);
 }
 
 }  // namespace attune::tests

@@ -80,8 +80,12 @@ int run(const ExportVerbOptions& options) {
   const std::filesystem::path folder(options.folder);
   require_folder(folder, options.force);
 
-  const ConfigChoice choice =
+  ConfigChoice choice =
       options.config.pick(problem, chosen.spec, options.config.open_tuned_configs(options.output).get());
+  if (choice.config.copied_pairs) {
+    warn("exported launchers copy no tensors of pairs: the config is exported without copied-pairs");
+    choice.config.copied_pairs = false;
+  }
   const KernelPlan plan = generate(problem, choice.config, chosen.spec, runtime_templates());
   ExportOptions named;
   named.name = options.name.empty() ? default_export_name(plan) : options.name;

@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/convert.h"
 #include "generator/families/backward_common/delta.h"
 #include "generator/families/backward_common/query_parts.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/visible_blocks.h"
 
 namespace attune {
@@ -70,6 +71,7 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const
   }
   plan.problem = problem;
   add_most_visible_blocks(BlockWalk::queries, &plan);
+  add_most_copied_pairs(&plan);
   return plan.workspace_bytes_of(padded);
 }
 

@@ -7,6 +7,7 @@
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -297,7 +298,8 @@ CostEstimate backward_sm90_cost(const AttentionProblem& problem, const KernelCon
   cost.memory_microseconds = step.adds * per_sm + around_microseconds;
   cost.microseconds = std::max(clocks / device.clock_mhz, main_bytes / (kMemoryRate * bytes_per_microsecond)) +
                       around_microseconds + launches * kLaunchMicroseconds +
-                      visible_blocks_microseconds(problem, config, device);
+                      visible_blocks_microseconds(problem, config, device) +
+                      copied_pairs_microseconds(problem, config, device);
   cost.registers = shape.launch_registers;
   cost.ctas_per_sm = config.ctas_per_sm;
   cost.waves = ctas / (static_cast<double>(device.sm_count) * config.ctas_per_sm);

@@ -7,6 +7,7 @@
 #include "generator/families/backward_sm90/family.h"
 #include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/shape.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -163,6 +164,7 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
                     config.ticket_blocks, config.query_parts));
   }
   check_pair_stages(problem, config, reasons);
+  check_copied_pairs(problem, config, reasons);
   check_visible_blocks(problem, config, reasons);
   check_walk_of_visible_queries(problem, config, reasons);
   check_fused_dbias(problem, config, reasons);

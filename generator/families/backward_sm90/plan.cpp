@@ -12,6 +12,7 @@
 #include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
@@ -327,6 +328,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     render("backward_bias_sm90", std::move(launch), std::move(bindings));
   }
   describe_backward_workspace(problem, config, plan);
+  add_copied_pairs(device, templates, target, plan);
 }
 
 std::size_t backward_sm90_most_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device) {

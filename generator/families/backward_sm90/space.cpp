@@ -11,6 +11,7 @@
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/visible_blocks.h"
 
 namespace attune {
@@ -270,7 +271,10 @@ void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::
       if (!question.problem.has_pair_tensors()) continue;
       tiles.pair_stages = tiles.stages;
       if (!fits(question.problem, tiles, question.device)) fit_stages(question.problem, question.device, &tiles);
-      configs->push_back(tiles);
+      for (const bool copied : copied_pairs_choices(question.problem, tiles.pair_stages)) {
+        tiles.copied_pairs = copied;
+        configs->push_back(tiles);
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "generator/families/forward_common/combine.h"
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/pair_cost.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -229,7 +230,8 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
       std::max(computing, device_memory) + kMemoryShare * std::min(computing, device_memory) + kLaunchMicroseconds;
   if (config.tile_scheduler == TileScheduler::dynamic_persistent) cost.microseconds += kCounterMicroseconds;
   cost.microseconds += combine_microseconds(problem, split, device);
-  cost.microseconds += visible_blocks_microseconds(problem, config, device);
+  cost.microseconds +=
+      visible_blocks_microseconds(problem, config, device) + copied_pairs_microseconds(problem, config, device);
   return cost;
 }
 

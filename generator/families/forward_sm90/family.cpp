@@ -5,6 +5,7 @@
 #include "generator/families/forward_sm90/cost.h"
 #include "generator/families/forward_sm90/defaults.h"
 #include "generator/families/forward_sm90/plan.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
@@ -44,6 +45,7 @@ void describe(const Question& question, const KernelConfig& config, const Templa
   describe_forward_sm90_workspace(config, question.device, plan);
   add_combine(question.device, templates, target, forward_sm90_headroom(question.problem, config),
               !config.ascending_keys, plan);
+  add_copied_pairs(question.device, templates, target, plan);
   plan->ordered_outputs = {Operand::o, Operand::lse};
 }
 

@@ -6,6 +6,7 @@
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/invariance.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -146,6 +147,7 @@ void check_forward_sm90(const Question& question, const KernelConfig& config, Re
   check_clusters(problem, config, reasons);
   check_key_parts(problem, config, device, reasons);
   check_pair_stages(problem, config, reasons);
+  check_copied_pairs(problem, config, reasons);
   check_key_walk(config, reasons);
   check_visible_blocks(problem, config, reasons);
   check_walk_of_visible(problem, config, reasons);

@@ -7,6 +7,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/long_rows.h"
 #include "generator/families/shared/bindings.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/visible_blocks.h"
 #include "generator/families/shared/wgmma.h"
 #include "generator/families/shared/wgmma_shapes.h"
@@ -131,6 +132,7 @@ std::size_t forward_sm90_most_workspace_bytes(const AttentionProblem& problem, c
     plan.buffers.push_back(promoted_sums(problem, kPromotedRowsPerSm * device.sm_count));
   add_most_partial_results(problem, device, &plan);
   add_most_visible_blocks(BlockWalk::keys, &plan);
+  add_most_copied_pairs(&plan);
   return plan.workspace_bytes_of(problem);
 }
 

@@ -8,6 +8,7 @@
 #include "generator/families/forward_sm90/shape.h"
 #include "generator/families/forward_sm90/tile_source.h"
 #include "generator/families/long_rows.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -184,9 +185,13 @@ void enumerate_forward_sm90(const Question& question, SpaceExtent extent, std::v
     if (extent != SpaceExtent::whole && !is_of_reduced_space(config, question.problem)) continue;
     for (const int stages : pair_stages) {
       for (const bool visible : visible_blocks) {
-        KernelConfig& choice = configs->emplace_back(promoted_for(question.problem, config));
+        KernelConfig choice = promoted_for(question.problem, config);
         choice.pair_stages = stages;
         choice.visible_blocks = visible;
+        for (const bool copied : copied_pairs_choices(question.problem, stages)) {
+          choice.copied_pairs = copied;
+          configs->push_back(choice);
+        }
       }
     }
   }

@@ -22,7 +22,7 @@ PairCost cost_of_pairs(const AttentionProblem& problem, const KernelConfig& conf
       continue;
     }
     cost.clocks += pairs * (kInstructions / device.alu_per_clock + bytes / kSharedBytesPerClock);
-    if (fits_tensor_map(0, shape, packed_strides(problem, operand)))
+    if (config.copied_pairs || fits_tensor_map(0, shape, packed_strides(problem, operand)))
       cost.l2_bytes += pairs * bytes;
     else
       cost.clocks += pairs * kClocksOfUnalignedTile;

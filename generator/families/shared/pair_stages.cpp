@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/generate.h"
 
 namespace attune {
@@ -13,7 +14,8 @@ namespace attune {
 KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config) {
   KernelConfig best = config;
   if (!problem.has_pair_tensors()) best.pair_stages = 0;
-  if (!problem.has_pair_tensors() || config.pair_stages > 0) return best;
+  best.copied_pairs = false;
+  if (!problem.has_pair_tensors()) return best;
   double least = std::numeric_limits<double>::infinity();
   const auto consider = [&](const KernelConfig& choice) {
     if (!infeasibility(problem, choice, device).empty()) return;
@@ -22,7 +24,14 @@ KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec&
     best = choice;
     least = time;
   };
-  consider(config);
+  const auto consider_copies = [&](KernelConfig choice) {
+    for (const bool copied : copied_pairs_choices(problem, choice.pair_stages)) {
+      choice.copied_pairs = copied;
+      consider(choice);
+    }
+  };
+  consider_copies(config);
+  if (config.pair_stages > 0) return best;
   // Stages of other tiles may have to give way, one of each.
   std::vector<KernelConfig> others = {config};
   const auto add_with_fewer = [&](int KernelConfig::*stages) {
@@ -38,7 +47,7 @@ KernelConfig with_pair_stages(const AttentionProblem& problem, const DeviceSpec&
   for (KernelConfig choice : others) {
     for (const int pair_stages : {1, 2, 3, 4}) {
       choice.pair_stages = pair_stages;
-      consider(choice);
+      consider_copies(choice);
     }
   }
   return best;
@@ -55,14 +64,21 @@ void adapt_pair_stages(const Question& question, Adaptation* adaptation) {
   adaptation->config = with_pair_stages(question.problem, question.device, given);
   const KernelConfig& config = adaptation->config;
   if (config == given) return;
+  if (config.pair_stages == given.pair_stages) {
+    adaptation->changes.push_back(config.copied_pairs
+                                      ? "with copied-pairs, for rows of pairs that 16 bytes do not divide"
+                                      : "without copied-pairs, for rows of pairs that need none");
+    return;
+  }
   if (config.pair_stages == 0) {
     adaptation->changes.push_back("without pst, which only a bias or an attention mask has");
     return;
   }
   const std::string queries = config.q_stages == given.q_stages ? "" : fmt::format(" qst{}", config.q_stages);
   const std::string gradients = config.ds_stages == given.ds_stages ? "" : fmt::format(" dsst{}", config.ds_stages);
-  adaptation->changes.push_back(fmt::format("with st{}{} pst{}{}, for tiles of tensors of pairs", config.stages,
-                                            queries, config.pair_stages, gradients));
+  adaptation->changes.push_back(fmt::format("with st{}{} pst{}{}{}, for tiles of tensors of pairs", config.stages,
+                                            queries, config.pair_stages, gradients,
+                                            config.copied_pairs ? " copied-pairs" : ""));
 }
 
 void check_pair_stages(const AttentionProblem& problem, const KernelConfig& config, Reasons* reasons) {

@@ -12,13 +12,13 @@ TEST_CASE("every member of a config has a row, with the struct's default where r
   // A new member does not compile here until it is counted, and does not pass until it has a row.
   [[maybe_unused]] const auto& [family, block_q, block_kv, warps, stages, q_in_registers, tile_order, l2_parts,
                                 rescale_threshold, even_tiles, ctas_per_sm, key_parts, promotion_blocks, q_stages,
-                                warpgroup_order, overlap, persistence, v_stages, pair_stages, visible_blocks,
-                                p_in_shared, cluster, ascending_keys, pack_gqa, emulated_exponentials,
+                                warpgroup_order, overlap, persistence, v_stages, pair_stages, copied_pairs,
+                                visible_blocks, p_in_shared, cluster, ascending_keys, pack_gqa, emulated_exponentials,
                                 producer_registers, split, kv_grad_per_query_head, query_parts, dq_first, dq, do_stages,
                                 ds_stages, dq_columns, fused_convert, fused_dbias, polled_loads, dq_registers,
                                 split_dkdv, p_in_ds, dk_first, dq_by, dq_adds, ticket_blocks, early_statistics] =
       KernelConfig();
-  constexpr std::size_t kMembers = 44;
+  constexpr std::size_t kMembers = 45;
   std::set<std::string_view> keys;
   for (const ConfigField& field : config_fields()) {
     INFO(field.key);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "generator/config/config_space.h"
+#include "generator/export/exported_plan.h"
 #include "generator/generate.h"
 #include "generator/plan/tensor_strides.h"
 #include "tests/catch.h"
@@ -78,11 +79,39 @@ TEST_CASE("configs of problems without tensors of pairs get tiles, and the other
       adapted_to("forward bf16 hq8 sq4096 d128", "sm90 q128 kv128 st2 rescale10 overlap=within pst1");
   CHECK(plain.pair_stages == 0);
   CHECK(plain_change == "without pst, which only a bias or an attention mask has");
-  // Rows that start anywhere would come into tiles by the loads that they are spared.
+  // Rows that start anywhere would come into tiles by the loads that they are spared: they are copied before.
   const auto [ragged, ragged_change] =
-      adapted_to("forward bf16 hq8 sq577 d128 bias=1hqk", "sm90 q128 kv128 st2 rescale10 overlap=within");
-  CHECK(ragged.pair_stages == 0);
-  CHECK(ragged_change.empty());
+      adapted_to("forward bf16 b8 hq8 sq577 d128 bias=1hqk", "sm90 q128 kv128 st2 rescale10 overlap=within");
+  CHECK(ragged.copied_pairs);
+  CHECK_THAT(ragged_change, ContainsSubstring("copied-pairs, for tiles of tensors of pairs"));
+  const std::string tiled = "sm90 q128 kv128 st2 rescale10 overlap=within pst1";
+  CHECK(adapted_to("forward bf16 b8 hq8 sq577 d128 bias=1hqk", tiled.c_str()).second ==
+        "with copied-pairs, for rows of pairs that 16 bytes do not divide");
+  CHECK(adapted_to("forward bf16 b8 hq8 sq576 d128 bias=1hqk", (tiled + " copied-pairs").c_str()).second ==
+        "without copied-pairs, for rows of pairs that need none");
+}
+
+TEST_CASE("tensors of pairs are copied where their rows need it, by the first launches", "[nogpu]") {
+  const AttentionProblem problem = parse_problem("backward bf16 b2 hq4 sq100 skv577 d64 bias=1hqk attention-mask=b11k");
+  const KernelPlan plan =
+      generate(problem, parse_config("sm90 q64 kv128 st2 pst2 overlap=within dq=atomic copied-pairs"), kDevice);
+  REQUIRE(plan.copies.size() == 2);
+  CHECK(plan.copies[0].operand == Operand::bias);
+  CHECK(plan.launches[0].entry == "attune_copy_bias");
+  CHECK(plan.copies[1].operand == Operand::attention_mask);
+  CHECK(plan.launches[1].entry == "attune_copy_attention_mask");
+  // Rows of 584 elements of two bytes, and of 592 of one; nothing of them is zeroed.
+  const std::size_t bias = plan.buffer_offset(plan.copies[0].buffer, problem),
+                    mask = plan.buffer_offset(plan.copies[1].buffer, problem);
+  CHECK(bias >= plan.zeroed_bytes_of(problem));
+  CHECK(mask - bias >= 4 * 100 * 584 * 2);
+  CHECK(plan.workspace_bytes_of(problem) == mask + 2 * 592);
+  CHECK(plan.workspace_bytes_of(problem) <= most_workspace_bytes(problem, kDevice));
+  CHECK_THROWS_AS(export_plan(plan, kDevice, {"name", "1", ""}), Error);
+  CHECK_THAT(reasons_of("forward bf16 hq8 sq576 d64 bias=1hqk", "sm90 q128 kv64 st2 pst1 copied-pairs"),
+             ContainsSubstring("no tensor of pairs whose rows are no multiples of 16 bytes"));
+  CHECK_THAT(reasons_of("forward bf16 hq8 sq577 d64 bias=1hqk", "sm90 q128 kv64 st2 copied-pairs"),
+             ContainsSubstring("only tiles are copied by TMA"));
 }
 
 TEST_CASE("defaults and spaces have tiles of pairs where these are", "[nogpu]") {
