@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "generator/config/config_space.h"
+#include "generator/error.h"
 #include "generator/export/exported_plan.h"
 #include "generator/generate.h"
 #include "generator/plan/tensor_strides.h"
