@@ -508,9 +508,12 @@ class Exporter {
       return fmt::format("arguments.{} = {} ? 1 : 0;", to_string(map), has_map(map.operand));
     }
     std::string has_map(Operand operand) const {
+      const int bytes = size_of(operand_shape(exporter.problem_, operand).element);
+      const bool stored = facts_of(operand).access(exporter.problem_) == Access::writes;
       return fmt::format(
-          "has_map(asked.{0}, {1}, asked.{0}_stride_batch, asked.{0}_stride_head, asked.{0}_stride_row, {2})",
-          identifier(operand), extents_of(operand), size_of(operand_shape(exporter.problem_, operand).element));
+          "has_map(asked.{0}, {1}, asked.{0}_stride_batch, asked.{0}_stride_head, asked.{0}_stride_row, {2}){3}",
+          identifier(operand), extents_of(operand), bytes,
+          stored ? fmt::format(" && {} * asked.seq_kv % kRowAlignment == 0", bytes) : "");
     }
     std::string operator()(const Workspace& workspace) const {
       const std::string name(workspace.buffer.name);

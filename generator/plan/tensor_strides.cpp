@@ -59,6 +59,11 @@ bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const Ten
          !repeats(strides.row, shape.rows);
 }
 
+bool fits_stored_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides) {
+  return fits_tensor_map(address, shape, strides) &&
+         shape.columns * size_of(shape.element) % launch_rules::kRowAlignment == 0;
+}
+
 TensorStrides copy_strides(const OperandShape& shape) {
   const std::int64_t row = round_up(shape.columns, launch_rules::kRowAlignment / size_of(shape.element));
   return {.batch = shape.heads * shape.rows * row, .head = shape.rows * row, .row = row};

@@ -29,6 +29,11 @@ bool has_aligned_strides(const OperandShape& shape, const TensorStrides& strides
 /// ByTensorMap of a tensor of pairs that begins at an address.
 bool fits_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides);
 
+/// The same of one that a kernel writes. TMA stores 16 bytes at a time: of a row that ends within them the rest is
+/// overwritten with what shared memory holds (seen on an H200; the PTX ISA says that nothing beyond the end is
+/// written).
+bool fits_stored_tensor_map(std::uint64_t address, const OperandShape& shape, const TensorStrides& strides);
+
 /// Those of an OperandCopy: (batch, head, row), packed but for rows, which begin at multiples of 16 bytes.
 TensorStrides copy_strides(const OperandShape& shape);
 

@@ -112,8 +112,10 @@ ArgumentValues workspace_values(const KernelPlan& plan, const AttentionProblem& 
 }
 
 bool has_tensor_map(const AttentionProblem& problem, Operand operand, const TensorView& view) {
-  return !is_of_pairs(operand) ||
-         fits_tensor_map(reinterpret_cast<DevicePointer>(view.data), operand_shape(problem, operand), strides_of(view));
+  if (!is_of_pairs(operand)) return true;
+  const bool stored = facts_of(operand).access(problem) == Access::writes;
+  return (stored ? fits_stored_tensor_map : fits_tensor_map)(reinterpret_cast<DevicePointer>(view.data),
+                                                             operand_shape(problem, operand), strides_of(view));
 }
 
 TensorView view_of_copy(const KernelPlan& plan, const AttentionProblem& problem, const OperandCopy& copy,

@@ -266,6 +266,11 @@ void CtaGroup::tensor_store(const char* name, const void* map, std::uint32_t fro
                   .name = name,
                   .thread = current_->thread,
                   .group = async_lane().bulk_groups};
+  if (const std::uint64_t row_bytes = copy.map.dims[0] * copy.map.element_bytes; row_bytes % kGranuleBytes != 0) {
+    fail(
+        fmt::format("{} to a tensor whose rows have {} bytes: TMA stores {} at a time, and overwrites what lies behind",
+                    name, row_bytes, kGranuleBytes));
+  }
   check_tile(copy, "reads");
   start_store(copy);
 }

@@ -27,7 +27,7 @@ struct Rule {
   int threads = 128;
   std::size_t shared_bytes = 16384;
   int cluster = 1;
-  TensorMapRequest in_map = eight_rows();
+  TensorMapRequest in_map = eight_rows(), out_map = eight_rows();
 };
 
 // The message of Error(emulator) that the kernel ends with; its input and output are 1024 bytes.
@@ -36,7 +36,7 @@ std::string message_of(const Rule& rule, const EmulatorOptions& options = kEager
   kernel.sm90 = true;
   kernel.cluster = rule.cluster;
   kernel.in_map = rule.in_map;
-  kernel.out_map = eight_rows();
+  kernel.out_map = rule.out_map;
   try {
     run_kernel(make_emulator_device(find_device("h200"), options), kernel, std::vector<std::uint8_t>(1024, 0), 1024);
   } catch (const Error& error) {
@@ -202,6 +202,13 @@ TEST_CASE("what TMA copies is checked", "[emulator]") {
              ContainsSubstring("cp_async_bulk_tensor_4d_store at row -3: a store may not begin before its tensor"));
   CHECK_THAT(message_of({"cp_async_bulk_tensor_4d_store(args.out_map, shared_base() + 128, 0, 0, 0, 0);\n", 32}),
              ContainsSubstring("cp_async_bulk_tensor_4d_store reads shared memory at +0x80"));
+  // On a GPU the three elements behind the row would be overwritten.
+  Rule ragged{kStore, 32};
+  ragged.out_map.dims[0] = 61;
+  CHECK_THAT(
+      message_of(ragged),
+      ContainsSubstring("cp_async_bulk_tensor_4d_store to a tensor whose rows have 122 bytes: TMA stores 16 at a "
+                        "time, and overwrites what lies behind"));
   const std::string add_to = "cp_reduce_async_bulk_add_f32(reinterpret_cast<float*>(out_bytes(args, ";
   CHECK_THAT(message_of({add_to + "4)), shared_base(), 64);\n", 32}),
              ContainsSubstring("cp_reduce_async_bulk_add_f32 of 64 bytes from +0x0 to 0x") &&

@@ -138,6 +138,11 @@ TEST_CASE("a tensor map describes rows at multiples of 16 bytes that do not repe
   const TensorStrides padded{4 * 100 * 584, 100 * 584, 584};
   CHECK(fits_tensor_map(0x1000, shape, padded));
   CHECK_FALSE(fits_tensor_map(0x1002, shape, padded));
+  // Stores end at multiples of 16 bytes.
+  CHECK_FALSE(fits_stored_tensor_map(0x1000, shape, padded));
+  OperandShape whole = shape;
+  whole.columns = 584;
+  CHECK(fits_stored_tensor_map(0x1000, whole, padded));
   CHECK_FALSE(fits_tensor_map(0x1000, shape, {4 * 100 * 577, 100 * 577, 577}));
   CHECK_FALSE(fits_tensor_map(0x1000, shape, {padded.batch, padded.head, -584}));
   CHECK_FALSE(fits_tensor_map(0x1000, shape, {padded.batch, 0, 584}));
