@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "generator/error.h"
+#include "generator/export/launcher_text.h"
 #include "generator/plan/launch_rules.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
@@ -53,11 +54,6 @@ void require_name(const std::string& name) {
                           name, kLongest));
 }
 
-bool rows_are_queries(Operand operand) {
-  AttentionProblem grouped;  // whose operands tell by their heads what their rows are
-  grouped.heads_q = 2;
-  return operand_shape(grouped, operand).heads == grouped.heads_q;
-}
 // A number for each batch entry.
 bool is_of_batch(Operand operand) { return facts_of(operand).of == OperandOf::used_lengths; }
 // A number for each query head, or for each of a batch entry.
@@ -66,13 +62,6 @@ bool is_of_heads(Operand operand) {
   longer.seq_q = 2;
   return rows_are_queries(operand) && operand_shape(longer, operand).rows == 1;
 }
-// What a launcher says of an operand's dimensions; of the bias's gradient those of the bias.
-std::string extents_of(Operand operand) {
-  if (is_of_pairs(operand))
-    return fmt::format("of_{}(asked)", identifier(operand == Operand::d_bias ? Operand::bias : operand));
-  return rows_are_queries(operand) ? "of_queries(call)" : "of_keys(call)";
-}
-
 template <typename Operands>
 bool among(const Operands& operands, Operand operand) {
   return std::find(operands.begin(), operands.end(), operand) != operands.end();
@@ -419,6 +408,9 @@ class Exporter {
     for (const WorkspaceBuffer& buffer : plan_.buffers) {
       if (buffer.of_scores)
         throw Error(ErrorCode::unsupported, "a plan that stores all scores is to be read and is not exported");
+      if (buffer.copied)
+        throw Error(ErrorCode::unsupported,
+                    "a plan that copies tensors of pairs is not exported; take its config without copied-pairs");
       const launch_rules::Buffer rules = launch_rules::buffer_of(buffer);
       const std::string name(buffer.buffer.name);
       parts.push_back({{"name", name},
@@ -455,91 +447,8 @@ class Exporter {
     return launch.source.substr(name, launch.source.find(' ', name) - name);
   }
 
-  struct FieldOf {
-    std::string operator()(const Pointer&) const { return "const void* "; }
-    std::string operator()(const Stride&) const { return "std::int64_t "; }
-    std::string operator()(const TensorMap&) const { return "TensorMap "; }
-    std::string operator()(const ByTensorMap&) const { return "std::int32_t "; }
-    std::string operator()(const Workspace&) const { return "void* "; }
-    std::string operator()(const Given& given) const {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("a kernel that takes {}, which is no part of a call, is not exported", given.name));
-    }
-    std::string operator()(Scalar scalar) const { return type_text(scalar) == "float" ? "float " : "std::int32_t "; }
-  };
-
-  // The statement that gives a field of a launch's arguments its value.
-  struct ValueOf {
-    const Exporter& exporter;
-    const KernelLaunch& launch;
-
-    std::string operator()(const Pointer& pointer) const {
-      return fmt::format("arguments.{0} = asked.{0};", identifier(pointer.operand));
-    }
-    std::string operator()(const Stride& stride) const {
-      const std::string name = to_string(stride);
-      if (stride.dimension != Dimension::row && !is_of_pairs(stride.operand))
-        return fmt::format("arguments.{0} = asked.{0};", name);
-      const char* const extent = stride.dimension == Dimension::batch  ? "batch"
-                                 : stride.dimension == Dimension::head ? "heads"
-                                                                       : "rows";
-      return fmt::format("arguments.{0} = stride_argument(asked.{0}, {1}.{2});", name, extents_of(stride.operand),
-                         extent);
-    }
-    std::string operator()(const TensorMap& map) const {
-      const auto spec = std::find_if(launch.tensor_maps.begin(), launch.tensor_maps.end(),
-                                     [&](const TensorMapSpec& each) { return each.operand == map.operand; });
-      if (spec == launch.tensor_maps.end())
-        throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
-      const ElementFacts& element = facts_of(operand_shape(exporter.problem_, map.operand).element);
-      const bool pairs = is_of_pairs(map.operand);
-      const std::string columns =
-          pairs ? fmt::format("{{asked.seq_kv, {}, CU_TENSOR_MAP_DATA_TYPE_{}}}", element.bytes, element.tensor_map)
-                : "kColumns";
-      return fmt::format(
-          "{8}RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {9}, {2}, asked.{1}_stride_batch,\n"
-          "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1{7}}},\n"
-          "                        CU_TENSOR_MAP_SWIZZLE_{6}));",
-          to_string(map), identifier(map.operand), extents_of(map.operand), spec->box_columns, spec->box_heads,
-          spec->box_rows, spec->swizzle_bytes == 0 ? "NONE" : fmt::format("{}B", spec->swizzle_bytes),
-          spec->ends_with_rows ? ", 1" : "", pairs ? fmt::format("if ({}) ", has_map(map.operand)) : "", columns);
-    }
-    std::string operator()(const ByTensorMap& map) const {
-      return fmt::format("arguments.{} = {} ? 1 : 0;", to_string(map), has_map(map.operand));
-    }
-    std::string has_map(Operand operand) const {
-      const int bytes = size_of(operand_shape(exporter.problem_, operand).element);
-      const bool stored = facts_of(operand).access(exporter.problem_) == Access::writes;
-      return fmt::format(
-          "has_map(asked.{0}, {1}, asked.{0}_stride_batch, asked.{0}_stride_head, asked.{0}_stride_row, {2}){3}",
-          identifier(operand), extents_of(operand), bytes,
-          stored ? fmt::format(" && {} * asked.seq_kv % kRowAlignment == 0", bytes) : "");
-    }
-    std::string operator()(const Workspace& workspace) const {
-      const std::string name(workspace.buffer.name);
-      if (workspace.buffer == kTileCounter)
-        return fmt::format("arguments.{} = workspace + {};", name, kTileCounterOffset);
-      const auto& buffers = exporter.plan_.buffers;
-      const auto found = std::find_if(buffers.begin(), buffers.end(),
-                                      [&](const WorkspaceBuffer& each) { return each.buffer == workspace.buffer; });
-      if (found == buffers.end())
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("a kernel that takes {}, which is no part of the workspace, is not exported", name));
-      return fmt::format("arguments.{} = workspace + layout.offsets[{}];", name, found - buffers.begin());
-    }
-    std::string operator()(const Given&) const { return {}; }
-    std::string operator()(Scalar scalar) const {
-      const std::string name = to_string(scalar);
-      if (type_text(scalar) == "float") return fmt::format("arguments.{0} = {0}_of(kernel, call);", name);
-      return fmt::format("arguments.{0} = static_cast<std::int32_t>({0}_of(kernel, call));", name);
-    }
-  };
-
   void bind_launch(std::size_t index) {
     const KernelLaunch& launch = plan_.launches[index];
-    if (!plan_.copies.empty())
-      throw Error(ErrorCode::unsupported,
-                  "a plan that copies tensors of pairs is not exported; take its config without copied-pairs");
     if (launch.target != KernelTarget::cuda)
       throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
     const std::string number = std::to_string(index), entry = exported_entry(launch, options_.name);
@@ -552,9 +461,9 @@ class Exporter {
     for (std::size_t i = 0; i < launch.arguments.fields.size(); ++i) {
       const KernelArgument& field = launch.arguments.fields[i];
       const std::string name = to_string(field);
-      fields.push_back(std::visit(FieldOf{}, field) + name + ";");
+      fields.push_back(declaration_of(field));
       offsets.push_back(fmt::format("offsetof(Arguments{}, {}) == {}", number, name, launch.arguments.offsets[i]));
-      values.push_back(std::visit(ValueOf{*this, launch}, field));
+      values.push_back(value_of(field, plan_, launch));
     }
     auto& lists = all_.lists;
     lists["kernels"].push_back(
