@@ -266,9 +266,11 @@ class Exporter {
 
   std::string note_of(Operand operand) const {
     if (is_of_pairs(operand)) {
+      const char* const written = plan_.config.fused_dbias ? "written; the bias may not repeat"
+                                                           : "written: what the bias is repeated for is summed";
       return fmt::format("(batch, heads_q, seq_q, seq_kv), {}, {}",
                          facts_of(operand_shape(problem_, operand).element).name,
-                         operand == Operand::d_bias ? "written: what the bias is repeated for is summed" : "read");
+                         operand == Operand::d_bias ? written : "read");
     }
     const bool queries = rows_are_queries(operand);
     if (is_of_batch(operand)) return "(batch), int32, read; may be null: all rows";

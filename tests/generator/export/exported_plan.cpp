@@ -96,6 +96,16 @@ TEST_CASE("an export's page names tensors of pairs, and packs those that repeat"
   CHECK(has(launcher, "call->attention_mask_stride_row = 0;"));
 }
 
+TEST_CASE("an export whose kernels sum no gradients of a bias says so, and refuses one that repeats", "[nogpu]") {
+  const auto files = export_of(plan_of("backward hq4 sq512 d64 bias=bhqk bias-gradient",
+                                       "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic fused-dbias", "h200"),
+                               "h200", {"f_fused", "1", ""});
+  CHECK(has(files.at("README.md"), "(batch, heads_q, seq_q, seq_kv), bf16, written; the bias may not repeat |"));
+  CHECK(has(files.at("launch.cpp"), "the bias repeats, as a stride of 0 says"));
+  // TMA stores 16 bytes at a time.
+  CHECK(has(files.at("launch.cpp"), "d_bias_stride_row, 2) && 2 * asked.seq_kv % kRowAlignment == 0 ? 1 : 0;"));
+}
+
 TEST_CASE("names of exports", "[nogpu]") {
   const KernelPlan plan = plan_of("sq64 d64", "sm80 q64 kv64 w4 st2", "a100");
   CHECK(default_export_name(plan) == "attune_forward_bf16_d64");
