@@ -77,12 +77,18 @@ const ConfigOffer& preferred(const std::vector<Expected>& offers, const PickQues
 std::optional<Found> from_neighbours(const ShapeRows* begin, const ShapeRows* end, const PickQuestion& asked,
                                      bool estimates) {
   std::vector<ConfigOffer> offers;
+  // A farther row of the same config says something new only where the nearer ones are staler.
+  const auto is_known = [&](const ConfigOffer& offer) {
+    return std::any_of(offers.begin(), offers.end(), [&](const ConfigOffer& nearer) {
+      if (!(nearer.config == offer.config)) return false;
+      const Staleness of_nearer = asked.staleness(nearer.row);
+      return of_nearer == Staleness::current || of_nearer <= asked.staleness(offer.row);
+    });
+  };
   for (const ShapeRows* next = begin; next != end && offers.empty();) {
     const ShapeRows* const from = std::exchange(next, next + std::min<std::ptrdiff_t>(end - next, kMostShapes));
     for (ConfigOffer& offer : offers_of(from, next, asked, estimates, Staleness::other_kernel)) {
-      const bool known = std::any_of(offers.begin(), offers.end(),
-                                     [&](const ConfigOffer& nearer) { return nearer.config == offer.config; });
-      if (!known) offers.push_back(std::move(offer));
+      if (!is_known(offer)) offers.push_back(std::move(offer));
     }
   }
   if (offers.empty()) return std::nullopt;

@@ -234,6 +234,16 @@ TEST_CASE("picks: of neighbours a stale one gives way to one of now that is near
   const ConfigChoice stale = choice(Of::other_kernel, kC);
   CHECK(text(stale) == fast);
   CHECK_THAT(stale.detail, ContainsSubstring("stale: its kernel was another one"));
+
+  // The same config of now, from farther away, before another one that is nearly as fast.
+  Picks picks;
+  const ConfigChoice same =
+      picks.of({row_of(fast, 900, Of::other_kernel, Rigor::measure, "forward bf16 b4 hq8 sq8064 d64 align2"),
+                row_of(near, 900, Of::now, Rigor::measure, "forward bf16 b4 hq8 sq7936 d64 align2"),
+                row_of(fast, 900, Of::now, Rigor::measure, "forward bf16 b4 hq8 sq6912 d64 align2")},
+               {}, asked);
+  CHECK(text(same) == fast);
+  CHECK_THAT(same.detail, ContainsSubstring("sq6912") && !ContainsSubstring("stale"));
 }
 
 TEST_CASE("a stale pick is told to the log once", "[nogpu]") {
