@@ -26,6 +26,8 @@ TEST_CASE("the largest problems are planned without overflow", "[nogpu]") {
            "b2147483647 hq1 sq1 d8",
            "b1 hq2147483647 hkv1 sq1 skv16 d8",
            "b1 hq2147483647 sq1 skv16 d256 align2",
+           "b1 hq1 sq2147482623 skv524285 d64 bias=1hqk bias-fp32 attention-mask=b1qk",
+           "b2147483647 hq1 sq1 skv5 d8 bias=b11k",
        }) {
     for (const char* pass : {"forward bf16 ", "backward fp16 "}) {
       for (const char* device_name : {"a100", "h200"}) {
