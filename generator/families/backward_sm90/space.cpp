@@ -265,7 +265,7 @@ void enumerate_backward_sm90(const Question& question, SpaceExtent extent, std::
     for (const bool visible : visible_blocks) {
       KernelConfig tiles = config;
       tiles.visible_blocks = visible;
-      // What a kernel of its own computes again it stores at hardly any cost.
+      // Always where it fits: 0.53 to 0.58 of the time with a kernel of its own, which computes S and dP again.
       tiles = with_fused_dbias(question.problem, tiles);
       configs->push_back(tiles);
       if (!question.problem.has_pair_tensors()) continue;

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int kCopyThreads = 256, kRowsAtOnce = kCopyThreads / 32, kCopyCtasPerSm = 8;
 
-bool is_copied(const AttentionProblem& problem, Operand operand) {
-  return is_of_pairs(operand) && !fits_tensor_map(0, operand_shape(problem, operand), packed_strides(problem, operand));
-}
-
 struct Copy {
   Operand operand;
   Buffer buffer;
@@ -40,7 +36,7 @@ constexpr Copy kCopies[] = {
 std::vector<Copy> copies_of(const AttentionProblem& problem) {
   std::vector<Copy> copies;
   for (const Operand operand : term_inputs_of(problem)) {
-    if (!is_copied(problem, operand)) continue;
+    if (!is_of_pairs(operand) || !has_unaligned_rows(problem, operand)) continue;
     for (const Copy& copy : kCopies)
       if (copy.operand == operand) copies.push_back(copy);
   }
@@ -68,6 +64,10 @@ KernelLaunch launch_of(const AttentionProblem& problem, const Copy& copy, const 
 }
 
 }  // namespace
+
+bool has_unaligned_rows(const AttentionProblem& problem, Operand operand) {
+  return !fits_tensor_map(0, operand_shape(problem, operand), packed_strides(problem, operand));
+}
 
 bool has_unaligned_pairs(const AttentionProblem& problem) { return !copies_of(problem).empty(); }
 

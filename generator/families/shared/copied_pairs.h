@@ -13,7 +13,9 @@ namespace attune {
 // What families share of KernelConfig::copied_pairs: the kernels that copy tensors of pairs, of which the plan says
 // where they leave them.
 
-/// Whether rows of a tensor of pairs of the problem, packed, begin where no tensor map has them.
+/// Whether rows of a tensor of pairs, packed, begin where no tensor map has them.
+bool has_unaligned_rows(const AttentionProblem& problem, Operand operand);
+/// Whether those of any input of the problem do.
 bool has_unaligned_pairs(const AttentionProblem& problem);
 
 /// A part of infeasibility().

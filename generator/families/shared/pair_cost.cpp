@@ -1,6 +1,6 @@
 #include "generator/families/shared/pair_cost.h"
 
-#include "generator/plan/tensor_strides.h"
+#include "generator/families/shared/copied_pairs.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/operand_shape.h"
 
@@ -22,7 +22,7 @@ PairCost cost_of_pairs(const AttentionProblem& problem, const KernelConfig& conf
       continue;
     }
     cost.clocks += pairs * (kInstructions / device.alu_per_clock + bytes / kSharedBytesPerClock);
-    if (config.copied_pairs || fits_tensor_map(0, shape, packed_strides(problem, operand)))
+    if (config.copied_pairs || !has_unaligned_rows(problem, operand))
       cost.l2_bytes += pairs * bytes;
     else
       cost.clocks += pairs * kClocksOfUnalignedTile;
