@@ -144,8 +144,17 @@ TEST_CASE("the gradient of a bias has the same bits each time, on the GPU", "[gp
 TEST_CASE("backward with tensors of pairs is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_rows(devices, kSm80);
+}
+
+TEST_CASE("sm90 backward with tensors of pairs is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
   if (devices.spec().compute_major != 9) return;
   check_rows(devices, kSm90);
+}
+
+TEST_CASE("the gradient of a bias on wgmma is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  if (devices.spec().compute_major != 9) return;
   check_bias_gradient_sm90(devices);
 }
 

@@ -91,6 +91,10 @@ TEST_CASE("forward with copied tensors of pairs is right in all modes of the emu
 TEST_CASE("forward with tensors of pairs is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check(devices, kSm80);
+}
+
+TEST_CASE("sm90 forward with tensors of pairs is right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
   if (devices.spec().compute_major != 9) return;
   check(devices, kSm90);
   check_copied_rows(devices);
