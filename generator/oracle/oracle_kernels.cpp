@@ -109,21 +109,24 @@ void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
   append_pair_tensors(fields, problem);
 }
 
-KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
-                                 const TemplateSet& templates, KernelTarget target) {
-  validate(problem);
-  const std::string dtype = dtype_name(problem.dtype);
+KernelLaunch generate_comparison(const OperandShape& shape, const DeviceSpec& device, const TemplateSet& templates,
+                                 KernelTarget target) {
+  const ElementFacts& element = facts_of(shape.element);
   const std::size_t shared_bytes = kSummaryFields * kFieldBytes * kThreads;
   TemplateBindings bindings;
-  bindings.set("dtype", dtype);
-  bindings.set("head_dim", problem.head_dim);
+  const bool fp32 = shape.element == ElementType::fp32;
+  bindings.set("element", std::string(element.name));
+  bindings.set("stored", fp32 ? "float" : "u16");
+  bindings.set("value", fp32 ? "static_cast<double>(ld_global_f32(from))"
+                             : fmt::format("cvt_f64_{}(ld_global_b16(from))", element.ptx));
+  bindings.set("columns", shape.columns);
   bindings.set("rows_per_tile", kComparedRows);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
   Arguments arguments = {Pointer{Operand::o}};
   append_strides(&arguments, {Operand::o});
-  append(&arguments, {Workspace{kOFp64}, Workspace{kWeightFp64}, Workspace{kPartials}, kUnitRoundoff, kSmallestStep,
-                      Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles, Scalar::tiles});
-  return check_launch("compare_forward", fmt::format("comparison {} d{}", to_string(problem.dtype), problem.head_dim),
+  append(&arguments, {Workspace{kOFp64}, Workspace{kWeightFp64}, Workspace{kPartials}, kUnitRoundoff, kStoredRoundoff,
+                      kSmallestStep, Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles, Scalar::tiles});
+  return check_launch("compare_output", fmt::format("comparison {} d{}", element.name, shape.columns),
                       std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
 }
 
@@ -174,6 +177,7 @@ KernelLaunch generate_bias_reference(const AttentionProblem& problem, const Devi
   validate(problem);
   constexpr int kTile = 16;
   static_assert(kTile * kTile == kThreads);
+  const std::size_t shared_bytes = kFieldBytes * kThreads;
   AttentionProblem of_class = problem;
   of_class.alignment = 16;  // which it does not ask for
   TemplateBindings bindings;
@@ -185,6 +189,7 @@ KernelLaunch generate_bias_reference(const AttentionProblem& problem, const Devi
   bind_oracle_added(problem, &bindings);
   bindings.set("head_dim", problem.head_dim);
   bindings.set("rows_per_tile", kTile);
+  bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));
   Arguments arguments;
   append_pointers(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   append_strides(&arguments, {Operand::q, Operand::k, Operand::v, Operand::d_o});
@@ -196,7 +201,7 @@ KernelLaunch generate_bias_reference(const AttentionProblem& problem, const Devi
   append_oracle_score(&arguments, problem);
   KernelLaunch launch =
       oracle_launch("reference_backward_bias", "the bias of the reference of " + kernel_class_words(of_class),
-                    std::move(arguments), 0, std::move(bindings), device, templates, target);
+                    std::move(arguments), shared_bytes, std::move(bindings), device, templates, target);
   launch.tile_rows = TileRows::pairs;
   launch.rows_per_tile = kTile;
   return launch;

@@ -21,7 +21,9 @@ inline constexpr Buffer kDqFp64{"d_q_fp64", "double*"}, kDkFp64{"d_k_fp64", "dou
 inline constexpr Buffer kRowStatisticsFp64{"row_statistics", "double*"};  ///< what these kernels leave of each query
 inline constexpr Buffer kPartials{"partials", "void*"};  ///< where each CTA of a check leaves its part of the result
 inline constexpr Buffer kElements{"elements", "u16*"};   ///< of 16 bits: what a checksum reads or randomness fills
-inline constexpr Given kUnitRoundoff{"unit_roundoff", "double"}, kSmallestStep{"smallest_step", "double"};  ///< bounds
+/// Bounds.
+inline constexpr Given kUnitRoundoff{"unit_roundoff", "double"}, kStoredRoundoff{"stored_roundoff", "double"},
+    kSmallestStep{"smallest_step", "double"};
 /// How many random elements there are; their copies lie copy_stride elements apart.
 inline constexpr Given kElementCount{"element_count", "i64"}, kCopies{"copies", "i64"},
     kCopyStride{"copy_stride", "i64"}, kSeed{"seed", "u64"};
@@ -44,9 +46,9 @@ int oracle_least_exponent(const AttentionProblem& problem);
 /// CTAs of the kernels below at most: each leaves one partial result.
 constexpr int kMaxOracleCtas = 1024;
 
-/// Compares O, or another tensor of its heads and rows, with a reference in double precision, both in device memory: an
-/// error summary for each CTA. The grid is grid_x() of the problem.
-KernelLaunch generate_comparison(const AttentionProblem& problem, const DeviceSpec& device,
+/// Compares an output of the shape's element and columns with a reference in double precision, both in device memory:
+/// an error summary for each CTA. It is launched as of a problem whose queries have the shape, and whose O it is.
+KernelLaunch generate_comparison(const OperandShape& shape, const DeviceSpec& device,
                                  const TemplateSet& templates = TemplateSet::embedded(),
                                  KernelTarget target = KernelTarget::cuda);
 
@@ -60,7 +62,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
                                                       KernelTarget target = KernelTarget::cuda);
 
 /// The same of the gradient of the bias, from what the first of these two leaves; the noise to `partials`, a double for
-/// each element.
+/// each CTA.
 KernelLaunch generate_bias_reference(const AttentionProblem& problem, const DeviceSpec& device,
                                      const TemplateSet& templates = TemplateSet::embedded(),
                                      KernelTarget target = KernelTarget::cuda);

@@ -15,7 +15,8 @@ bool BackwardErrors::within() const {
 ComparedOutput compared_gradient(const AttentionProblem& problem, std::string name, Operand shape,
                                  double noise_squares) {
   const double relative = gradient_bounds_of(problem.dtype).relative;
-  return {std::move(name), shape, backward_bounds(problem), noise_squares / (relative * relative)};
+  const OutputBounds bounds = shape == Operand::d_bias ? bias_gradient_bounds(problem) : backward_bounds(problem);
+  return {std::move(name), shape, bounds, noise_squares / (relative * relative)};
 }
 
 BackwardErrors compare_backward(const AttentionProblem& problem, const ReferenceBackward& reference,

@@ -99,10 +99,10 @@ ComparedOutput compared_o(const AttentionProblem& problem) {
 
 OutputErrors errors_of(const AttentionProblem& problem, const ComparedOutput& output, ErrorSummary summary,
                        const std::function<ComparedElement(std::int64_t index)>& element) {
-  const std::int64_t columns = problem.head_dim;
+  const OperandShape shape = operand_shape(problem, output.shape);
   summary.reference_squares += output.noise_squares;
   return finish(output.name, output.bounds.relative, summary, element, [&](std::int64_t at) {
-    return locate_row(operand_shape(problem, output.shape), at / columns) + ", column " + std::to_string(at % columns);
+    return locate_row(shape, at / shape.columns) + ", column " + std::to_string(at % shape.columns);
   });
 }
 
@@ -177,25 +177,22 @@ OutputErrors compare_sinks(const ReferenceSinkGradient& reference, std::span<con
 OutputErrors compare_bias(const AttentionProblem& problem, const ReferenceGradient& reference,
                           std::span<const std::byte> d_bias) {
   const OperandShape shape = operand_shape(problem, Operand::d_bias);
-  const ElementFacts& element = facts_of(shape.element);
-  require_size(d_bias.size(), reference.value.size() * static_cast<std::size_t>(element.bytes), "d_bias");
-  const OutputBounds bounds = backward_bounds(problem);
+  require_size(d_bias.size(), reference.value.size() * static_cast<std::size_t>(size_of(shape.element)), "d_bias");
+  const ComparedOutput output = compared_gradient(problem, "dbias", Operand::d_bias, reference.noise_squares);
   const auto value_of = [&](std::size_t at) {
-    if (element.bytes == 4) {
+    if (shape.element == ElementType::fp32) {
       float value = 0;
-      std::memcpy(&value, d_bias.data() + 4 * at, sizeof(value));
+      std::memcpy(&value, d_bias.data() + sizeof(value) * at, sizeof(value));
       return static_cast<double>(value);
     }
     std::uint16_t bits = 0;
-    std::memcpy(&bits, d_bias.data() + 2 * at, sizeof(bits));
+    std::memcpy(&bits, d_bias.data() + sizeof(bits) * at, sizeof(bits));
     return to_double(problem.dtype, bits);
   };
   const auto compared = [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
     const double ref = reference.value[at];
-    return ComparedElement{value_of(at), ref,
-                           2 * bounds.unit_roundoff * reference.weight[at] + element.unit_roundoff() * std::abs(ref) +
-                               std::max(bounds.smallest_step, element.smallest_step())};
+    return ComparedElement{value_of(at), ref, output.bounds.of_element(ref, reference.weight[at])};
   };
   // One summary for each part, so that the sums do not depend on the number of threads.
   constexpr std::size_t kPart = 1 << 16;
@@ -209,11 +206,7 @@ OutputErrors compare_bias(const AttentionProblem& problem, const ReferenceGradie
   });
   ErrorSummary summary;
   for (const ErrorSummary& part : summaries) summary.merge(part);
-  const double relative = gradient_bounds_of(problem.dtype).relative;
-  summary.reference_squares += reference.noise_squares / (relative * relative);
-  return finish("dbias", bounds.relative, summary, compared, [&](std::int64_t index) {
-    return locate_row(shape, index / shape.columns) + ", column " + std::to_string(index % shape.columns);
-  });
+  return errors_of(problem, output, summary, compared);
 }
 
 bool ForwardErrors::within() const {

@@ -73,14 +73,21 @@ ForwardResults run_reference(const std::shared_ptr<Device>& device, const Attent
   return results;
 }
 
-// A problem whose queries have the heads and rows of the shape.
-AttentionProblem with_rows_of(const AttentionProblem& problem, Operand shape) {
+// A problem whose O has the shape of the operand.
+AttentionProblem with_shape_of(const AttentionProblem& problem, Operand operand) {
+  const OperandShape shape = operand_shape(problem, operand);
   AttentionProblem changed = problem;
-  if (shape == Operand::k) {
-    changed.heads_q = problem.heads_kv;
-    changed.seq_q = problem.seq_kv;
-  }
+  changed.batch = shape.batch;
+  changed.heads_q = shape.heads;
+  changed.seq_q = shape.rows;
+  changed.head_dim = shape.columns;
   return changed;
+}
+
+double sum_of_noise(Device& device, const DeviceBuffer& partials) {
+  double sum = 0;
+  for (const double noise : read_doubles(device, partials)) sum += noise;
+  return sum;
 }
 
 }  // namespace
@@ -107,10 +114,10 @@ ReferenceGradient DeviceGradient::to_host(Device& device) const {
 }
 
 std::size_t DeviceGradients::bytes_of(const AttentionProblem& problem) {
-  const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
+  const AttentionProblem of_keys = with_shape_of(problem, Operand::k);
   const std::size_t of_bias =
       problem.bias_gradient ? static_cast<std::size_t>(operand_shape(problem, Operand::d_bias).elements()) : 0;
-  const std::size_t gradients = 2 * element_count(problem) + 4 * element_count(of_keys) + 3 * of_bias;
+  const std::size_t gradients = 2 * element_count(problem) + 4 * element_count(of_keys) + 2 * of_bias;
   return DeviceReference::bytes_of(problem) +
          sizeof(double) * (gradients + (kRowStatistics + 1) * row_count(problem) + 2 * row_count(of_keys));
 }
@@ -122,7 +129,7 @@ ReferenceBackward DeviceGradients::to_host(Device& device) const {
 
 DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, const AttentionProblem& problem,
                                       const Tensors& tensors) {
-  const AttentionProblem of_keys = with_rows_of(problem, Operand::k);
+  const AttentionProblem of_keys = with_shape_of(problem, Operand::k);
   const ForwardResults forward = run_reference(device, problem, tensors);
   const auto doubles = [&](std::size_t count) { return DeviceBuffer(device, count * sizeof(double)); };
   const DeviceBuffer statistics = doubles(kRowStatistics * row_count(problem)),
@@ -146,16 +153,15 @@ DeviceGradients make_device_gradients(const std::shared_ptr<Device>& device, con
     run(*device, launch, problem, tensors, values);
   }
   if (problem.bias_gradient) {
-    const auto elements = static_cast<std::size_t>(operand_shape(problem, Operand::d_bias).elements());
-    const DeviceBuffer noise_of_bias = doubles(elements);
-    result.d_bias.buffer = doubles(2 * elements);
+    const KernelLaunch launch = generate_bias_reference(problem, device->spec(), runtime_templates(), device->target());
+    const DeviceBuffer noise_of_tiles = doubles(launch.tiles(problem));
+    result.d_bias.buffer = doubles(2 * static_cast<std::size_t>(operand_shape(problem, Operand::d_bias).elements()));
     values.set(kDbiasFp64, result.d_bias.values());
-    values.set(kPartials, noise_of_bias.pointer());
-    run(*device, generate_bias_reference(problem, device->spec(), runtime_templates(), device->target()), problem,
-        tensors, values);
-    for (const double noise : read_doubles(*device, noise_of_bias)) result.d_bias.noise_squares += noise;
+    values.set(kPartials, noise_of_tiles.pointer());
+    run(*device, launch, problem, tensors, values);
+    result.d_bias.noise_squares = sum_of_noise(*device, noise_of_tiles);
   }
-  for (const double noise : read_doubles(*device, noise_of_queries)) result.d_q.noise_squares += noise;
+  result.d_q.noise_squares = sum_of_noise(*device, noise_of_queries);
   const std::vector<double> of_both = read_doubles(*device, noise_of_keys);
   for (std::size_t key = 0; key < row_count(of_keys); ++key) {
     result.d_k.noise_squares += of_both[2 * key];
@@ -201,30 +207,37 @@ std::vector<Partial> DeviceOracle::read_partials(std::uint32_t count) {
 
 OutputErrors DeviceOracle::compare(const ComparedOutput& output, const TensorView& tensor, DevicePointer reference,
                                    DevicePointer weight) {
-  if (!comparison_) {
-    comparison_ = std::make_unique<Kernel>(
-        *device_, generate_comparison(problem_, device_->spec(), runtime_templates(), device_->target()));
+  const OperandShape shape = operand_shape(problem_, output.shape);
+  std::unique_ptr<Kernel>& comparison = output.shape == Operand::d_bias ? bias_comparison_ : comparison_;
+  if (!comparison) {
+    comparison = std::make_unique<Kernel>(
+        *device_, generate_comparison(shape, device_->spec(), runtime_templates(), device_->target()));
   }
-  const AttentionProblem problem = with_rows_of(problem_, output.shape);
+  const AttentionProblem problem = with_shape_of(problem_, output.shape);
   ArgumentValues values;
   values.set(kOFp64, reference);
   values.set(kWeightFp64, weight);
   values.set(kUnitRoundoff, output.bounds.unit_roundoff);
+  values.set(kStoredRoundoff, output.bounds.stored_roundoff);
   values.set(kSmallestStep, output.bounds.smallest_step);
   values.set(kPartials, partials_.pointer());
   Tensors tensors;
   tensors[Operand::o] = tensor;
-  const std::uint32_t grid = comparison_->launch.grid_x(problem);
-  launch(*comparison_, problem, tensors, values, grid);
+  const std::uint32_t grid = comparison->launch.grid_x(problem);
+  launch(*comparison, problem, tensors, values, grid);
 
   ErrorSummary summary;
   for (const ErrorSummary& partial : read_partials<ErrorSummary>(grid)) summary.merge(partial);
   return errors_of(problem_, output, summary, [&](std::int64_t index) {
     const auto at = static_cast<std::uint64_t>(index) * sizeof(double);
-    const auto offset = static_cast<std::uint64_t>(offset_of_element(problem, tensor, index)) * sizeof(std::uint16_t);
-    const auto bits = read<std::uint16_t>(*device_, reinterpret_cast<DevicePointer>(tensor.data) + offset);
+    const auto bytes = static_cast<std::uint64_t>(size_of(shape.element));
+    const DevicePointer from = reinterpret_cast<DevicePointer>(tensor.data) +
+                               static_cast<std::uint64_t>(offset_of_element(problem, tensor, index)) * bytes;
+    const double value = shape.element == ElementType::fp32
+                             ? read<float>(*device_, from)
+                             : to_double(problem_.dtype, read<std::uint16_t>(*device_, from));
     const auto ref = read<double>(*device_, reference + at), relative_to = read<double>(*device_, weight + at);
-    return ComparedElement{to_double(problem_.dtype, bits), ref, output.bounds.of_element(ref, relative_to)};
+    return ComparedElement{value, ref, output.bounds.of_element(ref, relative_to)};
   });
 }
 
@@ -244,12 +257,8 @@ std::vector<OutputErrors> DeviceOracle::compare_gradients(const DeviceGradients&
     errors.push_back(
         compare_sinks(reference.d_sinks, read_floats(*device_, tensors[Operand::d_sinks], problem_.heads_q)));
   }
-  if (problem_.bias_gradient) {
-    std::vector<std::byte> d_bias(operand_shape(problem_, Operand::d_bias).bytes());
-    device_->copy_from_device(d_bias.data(), reinterpret_cast<DevicePointer>(tensors[Operand::d_bias].data),
-                              d_bias.size());
-    errors.push_back(compare_bias(problem_, reference.d_bias.to_host(*device_), d_bias));
-  }
+  if (problem_.bias_gradient)
+    errors.push_back(of("dbias", Operand::d_bias, reference.d_bias, tensors[Operand::d_bias]));
   return errors;
 }
 

@@ -65,8 +65,8 @@ class DeviceOracle {
   /// What compare_forward() says of O, but for the order of its sums. `o` has the strides of packed_view().
   OutputErrors compare_o(const DeviceReference& reference, const TensorView& o);
 
-  /// What compare_backward() says of dQ, dK, dV and dsinks, but for the order of its sums. They have the strides of
-  /// packed_view().
+  /// What compare_backward() says of dQ, dK, dV, dsinks and dbias, but for the order of its sums. They have the strides
+  /// of packed_view().
   std::vector<OutputErrors> compare_gradients(const DeviceGradients& reference, const Tensors& tensors);
 
   /// checksum() of `count` elements from an even address.
@@ -89,7 +89,7 @@ class DeviceOracle {
   std::shared_ptr<Device> device_;
   AttentionProblem problem_;
   DeviceBuffer partials_;
-  std::unique_ptr<Kernel> comparison_, checksum_, random_normal_;
+  std::unique_ptr<Kernel> comparison_, bias_comparison_, checksum_, random_normal_;
 };
 
 }  // namespace attune

@@ -11,7 +11,7 @@
 
 namespace attune {
 
-/// Errors of some elements of an output. The fields lie as templates/kernels/compare_forward.cu stores them.
+/// Errors of some elements of an output. The fields lie as templates/kernels/compare_output.cu stores them.
 struct ErrorSummary {
   double error_squares = 0, reference_squares = 0;
   double max_abs = 0;
@@ -33,12 +33,12 @@ std::int64_t offset_of_element(const AttentionProblem& problem, const TensorView
 /// An output as comparisons know it.
 struct ComparedOutput {
   std::string name;
-  Operand shape = Operand::o;  ///< the operand that has its heads and rows: o or k
+  Operand shape = Operand::o;  ///< the operand of its shape and element: o, k or d_bias
   OutputBounds bounds{};
   double noise_squares = 0;  ///< what counts as part of the reference's squares beside its own
 };
 ComparedOutput compared_o(const AttentionProblem& problem);
-/// A gradient as comparisons know it: dq (shape o), dk or dv (shape k), as compare_backward() documents them.
+/// A gradient as comparisons know it: dq (shape o), dk or dv (shape k), dbias, as compare_backward() documents them.
 ComparedOutput compared_gradient(const AttentionProblem& problem, std::string name, Operand shape,
                                  double noise_squares);
 

@@ -14,27 +14,29 @@ namespace attune {
 
 /// The bounds of O or of a gradient.
 struct OutputBounds {
-  double relative;  ///< of the norm of the error to the norm of the reference; 0: none
-  double unit_roundoff;
-  double smallest_step;  ///< h: what rounding costs where numbers are tiny
+  double relative;         ///< of the norm of the error to the norm of the reference; 0: none
+  double unit_roundoff;    ///< u: of what the element is computed from
+  double smallest_step;    ///< h: what rounding costs where numbers are tiny
+  double stored_roundoff;  ///< of the element itself
 
   /// The bound of the error of one element.
   double of_element(double reference, double weight) const {
-    return 2 * unit_roundoff * weight + unit_roundoff * std::abs(reference) + smallest_step;
+    return 2 * unit_roundoff * weight + stored_roundoff * std::abs(reference) + smallest_step;
   }
 };
 
 /// Of O, of so many rows that errors average out.
 inline OutputBounds bounds_of(DataType dtype) {
   const ElementFacts& element = facts_of(dtype);
-  return {element.output_bound, element.unit_roundoff(), element.smallest_step()};
+  return {element.output_bound, element.unit_roundoff(), element.smallest_step(), element.unit_roundoff()};
 }
 
 /// Of a gradient, of so many pairs that errors average out.
 inline OutputBounds gradient_bounds_of(DataType dtype) {
   constexpr double kFlushedStep = 0x1p-119;  // reference_attention.h says why
   const OutputBounds bounds = bounds_of(dtype);
-  return {facts_of(dtype).gradient_bound, bounds.unit_roundoff, std::max(bounds.smallest_step, kFlushedStep)};
+  return {facts_of(dtype).gradient_bound, bounds.unit_roundoff, std::max(bounds.smallest_step, kFlushedStep),
+          bounds.unit_roundoff};
 }
 
 /// Of O, whatever the number of rows.
@@ -46,6 +48,7 @@ inline constexpr double kTanhError = 0x1p-16;
 /// With a softcap a score may be wrong by so much of it, and P likewise: as if P had been rounded more coarsely.
 inline void add_tanh_error(const AttentionProblem& problem, OutputBounds* bounds) {
   bounds->unit_roundoff += kTanhError * problem.softcap / 2;
+  bounds->stored_roundoff = bounds->unit_roundoff;
 }
 
 /// Of O of a problem. With used lengths there may be few rows, however many are stored.
@@ -66,6 +69,15 @@ inline OutputBounds backward_bounds(const AttentionProblem& problem) {
   const double pairs =
       static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>(count_attended_pairs(problem));
   if (pairs < kPairsOfAnAverage || problem.has_used_lengths()) bounds.relative = 0;
+  return bounds;
+}
+
+/// Of the gradient of the bias, which may be stored in another type.
+inline OutputBounds bias_gradient_bounds(const AttentionProblem& problem) {
+  const ElementFacts& stored = facts_of(problem.bias_fp32 ? ElementType::fp32 : element_type(problem.dtype));
+  OutputBounds bounds = backward_bounds(problem);
+  bounds.stored_roundoff = stored.unit_roundoff();
+  bounds.smallest_step = std::max(bounds.smallest_step, stored.smallest_step());
   return bounds;
 }
 

@@ -4,7 +4,9 @@
 //
 //   p = exp(s - LSE)     s = ${score_formula}     dp = dO·v
 //
-// and beside it the weights that its bounds are relative to, and the noise of its pairs. A tile is of kTile queries and kTile keys of a plane of the bias.
+// and beside it the weights that its bounds are relative to, and the noise of each tile's pairs. A tile is of kTile queries and kTile keys of a plane of the bias.
+//
+// shared memory:   each thread's noise, ${shared_bytes} bytes in all
 
 //% include primitives/mma_sync
 
@@ -16,7 +18,7 @@ struct Arguments {
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
 constexpr i32 kHeadDim = ${head_dim}, kThreads = ${threads}, kTile = ${rows_per_tile};
-static_assert(kTile * kTile == kThreads);
+static_assert(kTile * kTile == kThreads && 8 * kThreads == ${shared_bytes});
 
 //% include oracle/attended_keys
 //% include oracle/score_${score}
@@ -35,16 +37,15 @@ __device__ __forceinline__ double dot_rows(const u16* a, const u16* b) {
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const i32 key_tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles));
-  const u32 rest = block_index() / static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kTile - 1) / kTile);
-  const i32 plane = static_cast<i32>(rest / row_tiles), row = static_cast<i32>(rest % row_tiles) * kTile + static_cast<i32>(thread_index()) / kTile;
-  const i32 key = key_tile * kTile + static_cast<i32>(thread_index()) % kTile;
-  if (row >= args.bias_rows || key >= args.seq_kv) return;
+struct Element {
+  double value = 0, weight = 0, noise = 0;
+};
+
+// That of a key and of a row of a plane of the bias.
+__device__ __forceinline__ Element element_at(const Arguments& args, i32 plane, i32 row, i32 key) {
   const bool all_batch = args.bias_batch == 1, all_heads = args.bias_heads == 1, all_rows = args.bias_rows == 1;
   const i32 of_batch = all_batch ? 0 : plane / args.bias_heads, of_head = all_heads ? 0 : plane % args.bias_heads;
-
-  double value = 0, weight = 0, noise = 0;
+  Element element;
   for (i32 batch = of_batch; batch < (all_batch ? args.batch : of_batch + 1); ++batch) {
     const SequenceRows rows(args, batch);
     for (i32 head = of_head; head < (all_heads ? args.heads_q : of_head + 1); ++head) {
@@ -62,16 +63,35 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         const double delta = ld_global_f64(args.row_statistics + 3 * place), delta_error = ld_global_f64(args.row_statistics + 3 * place + 1);
         const double difference = dp - delta;
         const double lost = args.smallest_step * (1 + absolute(difference)) + kSlopeError * (1 - score_slope(args, product)) * p * absolute(difference);
-        value += p * difference;
-        weight += absolute(p * difference) + lost / args.unit_roundoff + p * delta_error / 2;
-        noise += p * p * ld_global_f64(args.row_statistics + 3 * place + 2) + lost * lost;
+        element.value += p * difference;
+        element.weight += absolute(p * difference) + lost / args.unit_roundoff + p * delta_error / 2;
+        element.noise += p * p * ld_global_f64(args.row_statistics + 3 * place + 2) + lost * lost;
       }
     }
   }
-  const i64 elements = static_cast<i64>(args.bias_batch) * args.bias_heads * args.bias_rows * args.seq_kv;
-  const i64 index = (static_cast<i64>(plane) * args.bias_rows + row) * args.seq_kv + key;
-  st_global_f64(args.d_bias_fp64 + index, value);
-  st_global_f64(args.d_bias_fp64 + elements + index, weight);
-  st_global_f64(static_cast<double*>(args.partials) + index, noise);
+  return element;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+  const i32 key_tile = static_cast<i32>(block_index() % static_cast<u32>(args.key_tiles));
+  const u32 rest = block_index() / static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kTile - 1) / kTile);
+  const i32 plane = static_cast<i32>(rest / row_tiles), row = static_cast<i32>(rest % row_tiles) * kTile + static_cast<i32>(thread_index()) / kTile;
+  const i32 key = key_tile * kTile + static_cast<i32>(thread_index()) % kTile;
+  double noise = 0;
+  if (row < args.bias_rows && key < args.seq_kv) {
+    const Element element = element_at(args, plane, row, key);
+    const i64 elements = static_cast<i64>(args.bias_batch) * args.bias_heads * args.bias_rows * args.seq_kv;
+    const i64 index = (static_cast<i64>(plane) * args.bias_rows + row) * args.seq_kv + key;
+    st_global_f64(args.d_bias_fp64 + index, element.value);
+    st_global_f64(args.d_bias_fp64 + elements + index, element.weight);
+    noise = element.noise;
+  }
+  const u32 mine = shared_base() + thread_index() * 8;
+  st_shared_f64(mine, noise);
+  for (u32 half = kThreads / 2; half > 0; half /= 2) {
+    bar_sync();
+    if (thread_index() < half) st_shared_f64(mine, ld_shared_f64(mine) + ld_shared_f64(mine + half * 8));
+  }
+  if (thread_index() == 0) st_global_f64(static_cast<double*>(args.partials) + block_index(), ld_shared_f64(mine));
 }
 //% include primitives/entry/${target}

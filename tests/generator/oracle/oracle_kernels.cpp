@@ -10,7 +10,7 @@ TEST_CASE("kernels of checks are rendered for both targets", "[nogpu]") {
   const DeviceSpec& device = find_device("a100");
   for (const KernelTarget target : {KernelTarget::cuda, KernelTarget::emulator}) {
     for (const KernelLaunch& launch :
-         {generate_comparison(problem, device, TemplateSet::embedded(), target),
+         {generate_comparison(operand_shape(problem, Operand::o), device, TemplateSet::embedded(), target),
           generate_checksum(device, TemplateSet::embedded(), target),
           generate_random_normal(problem.dtype, device, TemplateSet::embedded(), target)}) {
       INFO(launch.entry);
@@ -43,7 +43,7 @@ TEST_CASE("the gradients' reference: queries, then keys, in tiles that fit the d
 
 TEST_CASE("no problem needs more partial results than the oracle has room for", "[nogpu]") {
   AttentionProblem problem = parse_problem("b2 hq6 sq65 d72");
-  const KernelLaunch launch = generate_comparison(problem, find_device("h200"));
+  const KernelLaunch launch = generate_comparison(operand_shape(problem, Operand::o), find_device("h200"));
   CHECK(launch.grid_x(problem) == 24);
   problem.batch = 1 << 20;
   CHECK(launch.grid_x(problem) == kMaxOracleCtas);

@@ -107,7 +107,7 @@ TEST_CASE("the first line of every kernel names its class and its hash", "[nogpu
   add(generate(problem, parse_algorithm("fa1"), device));
   add(generate_reference(problem, device));
   for (const KernelLaunch& launch : generate_backward_reference(backward, device)) launches.push_back(launch);
-  launches.push_back(generate_comparison(problem, device));
+  launches.push_back(generate_comparison(operand_shape(problem, Operand::o), device));
   launches.push_back(generate_checksum(device));
   launches.push_back(generate_random_normal(DataType::fp16, device));
   for (const KernelLaunch& launch : launches) {

@@ -103,7 +103,7 @@ TEST_CASE("no kernel holds a primitive that it does not use", "[nogpu]") {
     add(generate(problem, parse_algorithm("standard"), device, TemplateSet::embedded(), target).launches);
     add(generate_reference(problem, device, TemplateSet::embedded(), target).launches);
     add(generate_backward_reference(backward, device, TemplateSet::embedded(), target));
-    add({generate_comparison(problem, device, TemplateSet::embedded(), target),
+    add({generate_comparison(operand_shape(problem, Operand::o), device, TemplateSet::embedded(), target),
          generate_checksum(device, TemplateSet::embedded(), target),
          generate_random_normal(DataType::bf16, device, TemplateSet::embedded(), target)});
     for (const KernelLaunch& launch : launches) {

@@ -1,8 +1,8 @@
-// Errors of O (u is the unit roundoff of ${dtype}, step half of its smallest number):
+// Errors of an output o in ${element} (u is the unit roundoff of what it is computed from, stored that of ${element}; step is half of the smallest number):
 //
-//   error = |o - ref|      bound = 2u weight + u |ref| + step      ratio = error / bound
+//   error = |o - ref|      bound = 2u weight + stored |ref| + step      ratio = error / bound
 //
-// A tile is ${rows_per_tile} queries of a head; a CTA takes every kCtas-th of them and leaves one summary. All sums are taken in a fixed
+// A tile is ${rows_per_tile} rows of a head; a CTA takes every kCtas-th of them and leaves one summary. All sums are taken in a fixed
 // order.
 //
 // shared memory:   of each thread, error_squares, reference_squares, max_abs, worst_ratio, worst_index: ${shared_bytes} bytes in all
@@ -16,7 +16,7 @@ struct Arguments {
 };
 constexpr u32 kArgumentBytes = ${argument_bytes};
 
-constexpr i32 kHeadDim = ${head_dim}, kRows = ${rows_per_tile}, kThreads = ${threads}, kCtas = ${max_ctas};
+constexpr i32 kColumns = ${columns}, kRows = ${rows_per_tile}, kThreads = ${threads}, kCtas = ${max_ctas};
 static_assert((kThreads & (kThreads - 1)) == 0, "reductions halve");
 
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -85,16 +85,17 @@ __device__ __forceinline__ void add_tile(const Arguments& args, i32 tile, Summar
   const i32 batch_head = tile / args.query_tiles, first_row = tile % args.query_tiles * kRows;
   const i64 batch = batch_head / args.heads_q, head = batch_head % args.heads_q;
   const i32 rows = args.seq_q - first_row < kRows ? args.seq_q - first_row : kRows;
-  const i64 first_index = (static_cast<i64>(batch_head) * args.seq_q + first_row) * kHeadDim;
-  const u16* o = static_cast<const u16*>(args.o) + batch * args.o_stride_batch + head * args.o_stride_head +
+  const i64 first_index = (static_cast<i64>(batch_head) * args.seq_q + first_row) * kColumns;
+  const ${stored}* o = static_cast<const ${stored}*>(args.o) + batch * args.o_stride_batch + head * args.o_stride_head +
                  first_row * args.o_stride_row;
-  for (i32 i = thread_index(); i < rows * kHeadDim; i += kThreads) {
+  for (i32 i = thread_index(); i < rows * kColumns; i += kThreads) {
     const i64 index = first_index + i;
     const double reference = ld_global_f64(args.o_fp64 + index), weight = ld_global_f64(args.weight_fp64 + index);
-    const double value = cvt_f64_${dtype}(ld_global_b16(o + i / kHeadDim * args.o_stride_row + i % kHeadDim));
-    // u is a power of two: its products are exact, and it is no matter whether they are contracted.
+    const ${stored}* from = o + i / kColumns * args.o_stride_row + i % kColumns;
+    const double value = ${value};
+    // Without a softcap roundoffs are powers of two: their products are exact, and it is no matter whether they are contracted.
     const double bound =
-        2 * args.unit_roundoff * weight + args.unit_roundoff * absolute(reference) + args.smallest_step;
+        2 * args.unit_roundoff * weight + args.stored_roundoff * absolute(reference) + args.smallest_step;
     summary.add(index, value, reference, bound);
   }
 }
