@@ -22,6 +22,13 @@ constexpr double kSelfEvictingFactor = 4;  // inputs this much larger than the L
 constexpr std::size_t kMaxCopies = 4096;
 constexpr std::size_t kPieceBytes = 1u << 20;
 
+// By all cores: one thread moves pageable memory at a fraction of the bus. `copy` takes the first byte and how many.
+template <typename Copy>
+void in_pieces(std::size_t bytes, const Copy& copy) {
+  parallel_for(ceil_div(bytes, kPieceBytes),
+               [&](std::size_t i) { copy(i * kPieceBytes, std::min(kPieceBytes, bytes - i * kPieceBytes)); });
+}
+
 }  // namespace
 
 OutputErrors broken_output(const std::string& name, std::string complaint) {
@@ -99,6 +106,10 @@ void TrialTensors::fill_random(Operand operand, std::uint64_t seed, DeviceOracle
 
 void TrialTensors::upload(Operand operand, const void* values) {
   const TensorCopies& tensor = of(operand);
+  if (tensor.copies() == 1) {
+    device_->fill(tensor.buffer(), kNotANumber, tensor.total_bytes());
+    return write(tensor.tensor(0), values, tensor.bytes());
+  }
   std::vector<std::uint8_t> image(tensor.total_bytes(), kNotANumber);
   for (std::size_t copy = 0; copy < tensor.copies(); ++copy)
     std::memcpy(image.data() + copy * tensor.stride() + tensor.tensor_offset(), values, tensor.bytes());
@@ -153,12 +164,15 @@ std::vector<std::uint64_t> TrialTensors::input_checksums(DeviceOracle* oracle) c
   return sums;
 }
 
-// By all cores: one thread moves pageable memory at a fraction of the bus.
 void TrialTensors::read(void* to, DevicePointer from, std::size_t bytes) const {
-  const std::size_t pieces = ceil_div(bytes, kPieceBytes);
-  parallel_for(pieces, [&](std::size_t i) {
-    device_->copy_from_device(static_cast<std::uint8_t*>(to) + i * kPieceBytes, from + i * kPieceBytes,
-                              std::min(kPieceBytes, bytes - i * kPieceBytes));
+  in_pieces(bytes, [&](std::size_t first, std::size_t count) {
+    device_->copy_from_device(static_cast<std::uint8_t*>(to) + first, from + first, count);
+  });
+}
+
+void TrialTensors::write(DevicePointer to, const void* from, std::size_t bytes) {
+  in_pieces(bytes, [&](std::size_t first, std::size_t count) {
+    device_->copy_to_device(to + first, static_cast<const std::uint8_t*>(from) + first, count);
   });
 }
 

@@ -81,6 +81,7 @@ class TrialTensors {
 
  private:
   void read(void* to, DevicePointer from, std::size_t bytes) const;
+  void write(DevicePointer to, const void* from, std::size_t bytes);
 
   std::shared_ptr<Device> device_;
   const AttentionProblem problem_;
