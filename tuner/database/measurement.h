@@ -117,7 +117,7 @@ std::string error_beyond_bounds(const Measurement& measurement);
 
 /// A time that no kernel can undercut: counted FLOPs at the peak of the fastest matrix unit, or bytes beyond twice the
 /// L2 at the rate of device memory, at clocks 1.25 times the nominal. Of a device that is not known by name, four times
-/// the rates of the fastest SM that is.
+/// the rates of the fastest SM that is. 0 where tensors say which pairs there are: attention masks, used lengths.
 double least_us(const AttentionProblem& problem, const std::string& device, int sm_count);
 
 /// Whether `a` is newer than `b`: by sequence, of equal ones by created_at, then by content_hash(). The order is total

@@ -187,6 +187,15 @@ TEST_CASE("what cannot have been measured is not shipped", "[nogpu]") {
   REQUIRE_THAT(said, ContainsSubstring("is not shipped"));
 }
 
+TEST_CASE("no time is too short where tensors say which pairs there are", "[nogpu]") {
+  const std::string config = "sm80 q64 kv64 w4 st2";
+  for (const char* words : {" attention-mask=b11k", " attention-mask=1hqk", " used"}) {
+    const Measurement row = example_measurement(std::string(kProblem) + words, config, 0.2);
+    CHECK(impossibility(row).empty());
+  }
+  CHECK_FALSE(impossibility(example_measurement(std::string(kProblem) + " bias=b11k", config, 0.2)).empty());
+}
+
 TEST_CASE("every preset can be read, is as exact as its dtype wants, and says where it comes from", "[nogpu]") {
   for (const auto& entry : fs::directory_iterator(attune::testing::source_folder() / "tuner/presets")) {
     if (entry.path().extension() != ".json") continue;
