@@ -90,6 +90,7 @@ class FlexAttention:
         self._score = score_of if softcap != 0 or slopes is not None or bias is not None else None
         self._options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
         self._attention = flex.flex_attention
+        torch._dynamo.reset()  # what was compiled for other problems counts against a limit, beyond which nothing is
         self._function = torch.compile(self._run, dynamic=False)
 
     def _run(self, q, k, v):
