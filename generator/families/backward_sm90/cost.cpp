@@ -51,9 +51,9 @@ constexpr double kSumsOfWide = 1.12;
 constexpr int kLeastHeadDimOfSpills = 168;
 constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;           // of a step
 constexpr double kOrdered = 0.98, kQueued = 1.015, kPersistent = 1.03;  // of a step
-// Of a step with tiles of pairs, where registers are short, and where ptxas spills 180 bytes and more besides. Not
-// fitted.
-constexpr double kShortWithPairs = 1.05, kSpilledWithPairs = 1.1;
+// Of a step with tiles of pairs, where registers are short (not fitted), and where ptxas spills 180 bytes and more
+// besides: 1.8 with a bias, 1.4 with a mask, by two pairs of trials.
+constexpr double kShortWithPairs = 1.05, kSpilledWithPairs = 1.5;
 // Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
 // buffer in half a block is not measured.
 constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5;
@@ -144,9 +144,9 @@ struct Step {
     if (config.dq_by == DqWarpgroups::softmax)
       clocks *= shape.softmax_warpgroups == 1 ? kDqByLoneSoftmax : kDqBySoftmax;
     if (config.tile_scheduler != TileScheduler::single) clocks *= kPersistent;
-    if (config.pair_stages > 0 && !shape.whole_apart) {
-      clocks *= kShortWithPairs;
-      if (config.block_q == kMostBlockQ) clocks *= kSpilledWithPairs;
+    if (config.pair_stages > 0) {
+      if (!shape.whole_apart) clocks *= kShortWithPairs;
+      if (config.block_q == kMostBlockQ && config.dq_by != DqWarpgroups::softmax) clocks *= kSpilledWithPairs;
     }
     return clocks + ticket;
   }

@@ -70,6 +70,12 @@ bool spills_by_tickets(const AttentionProblem& problem, const KernelConfig& conf
          problem.head_dim == 168;
 }
 
+KernelConfig with_tensors_of_pairs(const AttentionProblem& problem, const DeviceSpec& device,
+                                   const KernelConfig& config) {
+  if (!problem.has_pair_tensors()) return config;
+  return with_pair_stages(problem, device, with_fused_dbias(problem, with_visible_blocks(problem, device, config)));
+}
+
 }  // namespace
 
 std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -93,6 +99,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
         if (tiles_alternate(problem, config, device)) config.tile_order = TileOrder::l2_sections;
         for (KernelConfig choice : with_ticket_choices(problem, config, device)) {
           choice.early_statistics = usual_early_statistics(problem, choice);
+          choice = with_tensors_of_pairs(problem, device, choice);
           const double microseconds = backward_sm90_cost(problem, choice, device).microseconds;
           if (best && microseconds >= least) continue;
           best = choice;
@@ -101,9 +108,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
       }
     }
   }
-  if (!best) return best;
-  const KernelConfig visible = with_visible_blocks(problem, device, *best);
-  return with_pair_stages(problem, device, with_fused_dbias(problem, visible));
+  return best;
 }
 
 }  // namespace attune

@@ -41,8 +41,9 @@ constexpr double kMostShareOfL2 = 2.2;  // times that, where fewer do: by two sh
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
-// Of a step whose one tile of pairs is read beside the exponentials, so that the next one comes late; by two pairs.
-constexpr double kOnePairStage = 1.1;
+// Of a step with one tile of pairs, so that the next one comes late: 1.1 where it is read beside the exponentials, by
+// two pairs of trials, 1.23 and 1.24 by two where it is read ahead of them.
+constexpr double kOnePairStage = 1.15;
 constexpr double kClustered = 0.98;  // of a step in a cluster; by eight pairs of trials
 // Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
 // polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
@@ -176,7 +177,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double worked = 1 - kSavedByPassing * (1 - attended);
   double step = std::max(busy * worked + waits + stores, l2);
   if (config.cluster > 1) step *= kClustered;
-  if (config.pair_stages == 1 && !shape.pairs_ahead) step *= kOnePairStage;
+  if (config.pair_stages == 1) step *= kOnePairStage;
   // A stage is filled while the others are worked on; a ring of one stage makes the other wait as well.
   const int fewer_stages = std::min(config.stages, shape.v_stages);
   const double stages = fewer_stages == 1 ? 1 : (config.stages + shape.v_stages) / 2.0;
