@@ -46,6 +46,8 @@ class Build:
         self.library.attune_describe.restype = ctypes.c_int
 
     def problem(self, problem):
+        if problem.window is not None:
+            raise BadInput(f"{problem.text()}: windows are not compared here")
         made = self.structs.Problem(ctypes.sizeof(self.structs.Problem), self.structs.BF16 if problem.dtype == "bf16" else self.structs.FP16)
         made.batch, made.heads_q, made.heads_kv = problem.batch, problem.heads, problem.kv_heads
         made.seq_q, made.seq_kv, made.head_dim = problem.seq, problem.kv_seq, problem.head_dim

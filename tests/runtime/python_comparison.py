@@ -102,10 +102,20 @@ class Shapes(unittest.TestCase):
 
     def test_texts_are_canonical(self):
         for text in ("forward bf16 b1 hq8 hkv2 sq30 skv40 d64 causal", "forward fp16 b1 hq1 sq9 d8 scale0.3", "backward bf16 b1 hq1 sq7 d8 bhsd",
-                     "forward bf16 b1 hq1 sq5 skv9 d64 causal-top-left", "forward bf16 b1 hq1 sq5 d64 causal@-2 align2"):
+                     "forward bf16 b1 hq1 sq5 skv9 d64 causal-top-left", "forward bf16 b1 hq1 sq5 d64 causal@-2 align2", "forward bf16 b1 hq1 sq5 skv9 d64 window=3,open softcap20"):
             self.assertEqual(problems.parse_problem(" ".join(reversed(text.split()))).text(), text)
         self.assertEqual(problems.parse_problem("sq4 causal@0 scale0.125 hkv1").text(), "forward bf16 b1 hq1 sq4 d64 causal")
         self.assertEqual(problems.parse_problem("sq4 skv9 causal@5").text(), "forward bf16 b1 hq1 sq4 skv9 d64 causal")
+
+    def test_pairs_of_windows(self):
+        for text in ("sq5 skv9 window=3,1", "sq9 skv5 window=2,0", "sq7 window=open,2", "sq7 window=0,open", "sq3 skv40 window=5,5"):
+            problem = problems.parse_problem(text)
+            (left, right), to_last = problem.window, problem.kv_seq - problem.seq
+            pairs = sum((left < 0 or j - i - to_last >= -left) and (right < 0 or j - i - to_last <= right)
+                        for i in range(problem.seq) for j in range(problem.kv_seq))
+            self.assertEqual(problem.attended_pairs(), pairs, text)
+        with self.assertRaisesRegex(BadInput, "beside a window"):
+            problems.parse_problem("sq5 causal window=3,0")
 
     def test_every_file_of_the_repository_is_read(self):
         folders = [REPOSITORY / "scripts/shapes", REPOSITORY / "bindings/python/shapes"]

@@ -39,6 +39,8 @@ def torch_attention(torch, problem, name, terms, q, k, v):
         raise RuntimeError("has no softcap")
     if problem.sink:
         raise RuntimeError("has no sinks")
+    if problem.window is not None:
+        raise RuntimeError("has no windows")
     if problem.alibi:
         raise RuntimeError("has no ALiBi")
     if (terms.get("bias") is not None or terms.get("attention_mask") is not None) and (problem.is_causal or name == "fa2"):
@@ -68,11 +70,13 @@ class FlexAttention:
         self._torch, self._sinks = torch, terms.get("sinks")
         self._mask = None
         pairs = terms.get("attention_mask")
-        if problem.is_causal or pairs is not None:
-            offset = problem.mask_offset if problem.is_causal else problem.kv_seq
+        if problem.hides_pairs or pairs is not None:
+            to_last = problem.kv_seq - problem.seq
+            left, right = problem.window or (-1, problem.mask_offset - to_last if problem.is_causal else problem.kv_seq + problem.seq)
+            first, last = -problem.seq if left < 0 else to_last - left, problem.kv_seq if right < 0 and problem.window else to_last + right
 
             def attends(b, h, i, j):
-                seen = j <= i + offset
+                seen = (j >= i + first) & (j <= i + last)
                 return seen if pairs is None else seen & _element(pairs, b, h, i, j)
 
             self._mask = flex.create_block_mask(attends, None if pairs is None else problem.batch, None if pairs is None else problem.heads,
@@ -117,7 +121,7 @@ def other_makers(torch, problem, of_backend, terms):
         terms = {**terms, "combined": _combined(torch, problem, terms)}
     functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, terms, *tensors) for name in torch_backends()
                  if of_pairs or name != "efficient"}
-    if problem.softcap != 0 or terms:
+    if problem.softcap != 0 or problem.window is not None or terms:
         functions["flex"] = FlexAttention(torch, problem, terms)
     return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
 
@@ -125,7 +129,7 @@ def other_makers(torch, problem, of_backend, terms):
 def problem_options(problem):
     """What Attune's functions are told beside the tensors, but the layout."""
     return {"scale": problem.scale, "softcap": problem.softcap, "causal": problem.is_causal,
-            "top_left": problem.is_causal and not problem.is_bottom_right}
+            "top_left": problem.is_causal and not problem.is_bottom_right, "window": problem.window}
 
 
 def prepare(torch, attune, problem, config=None):

@@ -64,6 +64,8 @@ class PeerAttention:
             raise RuntimeError("has no sinks")
         if problem.alibi or problem.bias or problem.attention_mask:
             raise RuntimeError("has no ALiBi and no tensors of pairs")
+        if problem.window is not None:
+            raise RuntimeError("has no windows")
         if problem.is_causal and not problem.is_bottom_right:
             raise RuntimeError("peer libraries have causal masks that are aligned bottom right")
         self._torch, self._library, self._inputs = torch, library, (q, k, v)

@@ -29,6 +29,7 @@ class Problem:
     kv_seq: int = 1
     head_dim: int = 64
     mask_offset: int = None  # query i attends to keys j <= i + mask_offset; None: to all
+    window: tuple = None  # so many keys on both sides of the diagonal that ends at the last key, -1 for all, instead; None: all
     scale: float = None  # None: 1/sqrt(head_dim)
     softcap: float = 0.0  # 0: none
     alibi: bool = False
@@ -50,6 +51,10 @@ class Problem:
         return self.mask_offset is not None
 
     @property
+    def hides_pairs(self):
+        return self.is_causal or self.window is not None
+
+    @property
     def is_bottom_right(self):
         return self.mask_offset == self.kv_seq - self.seq
 
@@ -64,6 +69,8 @@ class Problem:
         words += [f"skv{self.kv_seq}"] * (self.kv_seq != self.seq) + [f"d{self.head_dim}"]
         if self.is_causal:
             words.append("causal" if self.is_bottom_right else "causal-top-left" if self.is_top_left else f"causal@{self.mask_offset}")
+        if self.window is not None:
+            words.append("window=" + ",".join("open" if side < 0 else str(side) for side in self.window))
         if self.scale is not None:
             words.append("scale" + _shortest(self.scale))
         words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
@@ -76,7 +83,8 @@ class Problem:
         """For a table, whose heading names the pass."""
         heads = f"H{self.heads}" + f"/{self.kv_heads}" * (self.kv_heads != self.heads)
         seq = f"S{self.seq}" + f"/{self.kv_seq}" * (self.kv_seq != self.seq)
-        mask = "full" if not self.is_causal else "causal" if self.is_bottom_right else "causal top left"
+        window = "" if self.window is None else "window " + ",".join("open" if side < 0 else str(side) for side in self.window)
+        mask = window or "full" if not self.is_causal else "causal" if self.is_bottom_right else "causal top left"
         words = [self.dtype, f"B{self.batch}", heads, seq, f"D{self.head_dim}", mask]
         if self.scale is not None:
             words.append(f"scale {_shortest(self.scale)}")
@@ -88,12 +96,20 @@ class Problem:
 
     def attended_pairs(self):
         """(query, key) pairs of one head."""
+        if self.window is not None:
+            return sum(keys.stop - keys.start for keys in map(self.keys_in_window, range(self.seq)))
         if not self.is_causal:
             return self.seq * self.kv_seq
         first = min(max(-self.mask_offset, 0), self.seq)  # queries before it see nothing
         full = min(max(self.kv_seq - self.mask_offset - 1, first), self.seq)  # from this one on they see every key
         growing, of_first = full - first, first + self.mask_offset + 1
         return (self.seq - full) * self.kv_seq + growing * of_first + growing * (growing - 1) // 2
+
+    def keys_in_window(self, query):
+        """The range of keys that a query attends to."""
+        (left, right), diagonal = self.window, query + self.kv_seq - self.seq
+        begin = 0 if left < 0 else min(max(diagonal - left, 0), self.kv_seq)
+        return range(begin, max(begin, self.kv_seq if right < 0 else min(max(diagonal + right + 1, 0), self.kv_seq)))
 
     def flops(self):
         of_pair = {"forward": 4.0, "backward": 10.0}[self.pass_] * self.head_dim
@@ -133,6 +149,8 @@ def parse_problem(text):
             put(word.replace("-", "_"), True, word)
         elif (pairs := re.fullmatch(r"(bias|attention-mask)=(.*)", word)) and pairs[2] in PAIRS:
             put(pairs[1].replace("-", "_"), pairs[2], word)
+        elif window := re.fullmatch(r"window=(\d+|open),(\d+|open)", word):
+            put("window", tuple(-1 if side == "open" else int(side) for side in window.groups()), word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
             put("mask", word, word)
         elif name := next((name for name in ("scale", "softcap") if word.startswith(name)), None):
@@ -147,6 +165,8 @@ def parse_problem(text):
     if not given:
         raise BadInput("an empty problem text; write for example 'forward bf16 b2 hq16 sq4096 d128 causal'")
     mask = given.pop("mask", None)
+    if mask is not None and "window" in given:
+        raise BadInput(f"problem '{text}': '{mask}' beside a window: a window that ends at the diagonal is window=LEFT,0")
     given.setdefault("kv_heads", given.get("heads", 1))
     given.setdefault("kv_seq", given.get("seq", 1))
     problem = Problem(**given)
@@ -294,8 +314,8 @@ def _problem_of_row(fields, place):
     causal, mask = fields.get("causal"), fields.get("mask")
     if causal and mask and (causal == "true") != (mask == "causal"):
         raise BadInput(f"{place}, field causal: '{causal}' contradicts the mask '{mask}'; give one of them")
-    if mask and not re.fullmatch(r"none|causal|causal-top-left|causal@-?\d+", mask):
-        raise BadInput(f"{place}, field mask: '{mask}' is none of: none, causal, causal-top-left, causal@OFFSET")
+    if mask and not re.fullmatch(r"none|causal|causal-top-left|causal@-?\d+|window=(\d+|open),(\d+|open)", mask):
+        raise BadInput(f"{place}, field mask: '{mask}' is none of: none, causal, causal-top-left, causal@OFFSET, window=LEFT,RIGHT")
     words += ["causal"] if causal == "true" else [mask] if mask and mask != "none" else []
     words += [field + fields[field] for field in ("scale", "softcap") if field in fields]
     try:

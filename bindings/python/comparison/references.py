@@ -28,6 +28,9 @@ ROWS_AT_ONCE = 1024  # of scores in double precision
 def _hidden(torch, problem, rows):
     """Which keys the given queries do not see."""
     keys = torch.arange(problem.kv_seq, device=rows.device)[None, :]
+    if problem.window is not None:
+        (left, right), apart = problem.window, keys - rows[:, None] - (problem.kv_seq - problem.seq)
+        return (left >= 0) & (apart < -left) | (right >= 0) & (apart > right)
     return keys > rows[:, None] + problem.mask_offset if problem.is_causal else torch.zeros_like(rows[:, None] + keys, dtype=torch.bool)
 
 
