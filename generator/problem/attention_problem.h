@@ -97,6 +97,9 @@ struct AttentionProblem {
   /// Whether a call says how many rows each sequence has.
   bool has_used_lengths() const { return lengths != Lengths::whole; }
 
+  /// Whether tensors of a call decide which pairs there are: there may be none.
+  bool has_pairs_of_call() const { return attention_mask != PairTensor::none || has_used_lengths(); }
+
   /// Whether a call has tensors of pairs.
   bool has_pair_tensors() const { return bias != PairTensor::none || attention_mask != PairTensor::none; }
 

@@ -144,8 +144,7 @@ bool is_newer(const Measurement& a, const Measurement& b) {
 }
 
 double least_us(const AttentionProblem& problem, const std::string& device, int sm_count) {
-  // Which pairs there are is in the call's tensors: there may be none.
-  if (problem.attention_mask != PairTensor::none || problem.has_used_lengths()) return 0;
+  if (problem.has_pairs_of_call()) return 0;
   Rates rates = fastest_known();
   if (const std::optional<DeviceSpec> known = find_device_by_name(device)) rates = peak_rates(*known);
   const double matrix_us = count_flops(problem) / (rates.flops_per_us_of_sm * sm_count);

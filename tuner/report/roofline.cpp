@@ -6,6 +6,7 @@
 
 #include "generator/families/kernel_family.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/problem/operand_shape.h"
 
 namespace attune {
 namespace {
@@ -14,6 +15,15 @@ constexpr double kExponentialsOfEmulation = 16;  // KernelConfig::emulated_expon
 
 double clocks_per_microsecond(const DeviceSpec& device) {
   return static_cast<double>(device.clock_mhz) * device.sm_count;  // of all SMs
+}
+
+double output_bytes(const AttentionProblem& problem) {
+  double bytes = 0;
+  for (const Operand operand : outputs_of(problem)) {
+    if (facts_of(operand).access(problem) == Access::writes)
+      bytes += static_cast<double>(operand_shape(problem, operand).bytes());
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -34,9 +44,12 @@ Roofline roofline_of(const AttentionProblem& problem, const KernelConfig& config
   Roofline roofline;
   roofline.instruction = family_of(problem, config).matrix_instruction;
   if (peak_flops_per_clock(roofline.instruction, device) == 0) roofline.instruction = MatrixInstruction::mma_sync;
-  roofline.matrix_us = matrix_microseconds(problem, roofline.instruction, device);
-  roofline.exponential_us = exponentials / (device.exp2_per_clock * clocks_per_microsecond(device));
-  roofline.memory_us = count_bytes(problem) / (device.memory_gbps * 1e3);
+  const bool any_pairs = !problem.has_pairs_of_call();
+  if (any_pairs) {
+    roofline.matrix_us = matrix_microseconds(problem, roofline.instruction, device);
+    roofline.exponential_us = exponentials / (device.exp2_per_clock * clocks_per_microsecond(device));
+  }
+  roofline.memory_us = (any_pairs ? count_bytes(problem) : output_bytes(problem)) / (device.memory_gbps * 1e3);
   const std::array<std::pair<double, std::string_view>, 3> bounds = {{{roofline.matrix_us, "matrix products"},
                                                                       {roofline.exponential_us, "exponentials"},
                                                                       {roofline.memory_us, "device memory"}}};

@@ -10,12 +10,13 @@
 namespace attune {
 
 /// What each unit of a device needs for the counted work of a problem, in microseconds at the device's boost clock,
-/// with the instruction that a config's kernels multiply by: none of them is faster than the largest of the three.
+/// with the instruction that a config's kernels multiply by: none of them is faster than the largest of the three. Where
+/// a call's tensors say which pairs there are, that is what any call must do: write its outputs.
 struct Roofline {
   MatrixInstruction instruction = MatrixInstruction::mma_sync;
-  double matrix_us = 0;       ///< count_flops() at the peak rate of `instruction`
+  double matrix_us = 0;       ///< count_flops() at the peak rate of `instruction`; 0 where there may be no pairs
   double exponential_us = 0;  ///< one for each attended (query, key) pair and query head, less what is emulated
-  double memory_us = 0;       ///< count_bytes() at the rate of device memory
+  double memory_us = 0;       ///< count_bytes(), or those of the outputs, at the rate of device memory
   double bound_us = 0;        ///< the largest of the three
   std::string_view bound_by;  ///< its name: "matrix products", "exponentials", "device memory"
 };
