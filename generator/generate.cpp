@@ -14,6 +14,7 @@
 #include "generator/oracle/oracle_kernels.h"
 #include "generator/problem/dispatch_class.h"
 #include "generator/problem/element_type.h"
+#include "generator/problem/mask_geometry.h"
 #include "generator/problem/problem_fields.h"
 #include "generator/text/launch_rendering.h"
 
@@ -28,6 +29,7 @@ ArgumentLayout reference_arguments(const AttentionProblem& problem) {
   append(&fields, {Workspace{kOFp64}, Workspace{kLseFp64}, Workspace{kWeightFp64}, Scalar::heads_q, Scalar::group_size,
                    Scalar::seq_q, Scalar::seq_kv});
   append_lengths(&fields, problem);
+  if (problem.packed) fields.push_back(Scalar::batch);
   append_mask(&fields, problem);
   append_oracle_score(&fields, problem);
   if (problem.sink) fields.push_back(Pointer{Operand::sinks});
@@ -101,18 +103,21 @@ KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config,
 }
 
 CostEstimate estimate_cost(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device) {
-  return family_of(problem, config).estimate({problem, device}, config);
+  const AttentionProblem rated = with_equal_lengths(problem);
+  return family_of(problem, config).estimate({rated, device}, config);
 }
 
 KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& device) {
   validate(problem);
   const Question question{problem, device};
+  const AttentionProblem rated = with_equal_lengths(problem);
   std::vector<KernelConfig> choices;
   Reasons reasons;
   for (const KernelFamily& family : kernel_families()) {
     if (family.pass != problem.pass || !serves(family, question, &reasons)) continue;
     if (problem.invariant && &family != invariant_family(question)) continue;
-    if (const auto choice = family.default_config(question)) choices.push_back(*choice);
+    const auto choice = family.default_config({rated, device});
+    if (choice) choices.push_back(problem.packed ? family.adapt(question, *choice).config : *choice);
   }
   if (choices.empty()) {
     throw Error(ErrorCode::unsupported, fmt::format("no kernel serves '{}' on {}: {}", canonical_text(problem),

@@ -63,7 +63,9 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::alibi_slopes, ATTUNE_ALIBI_SLOPES) &&
               is_named(attune::Operand::bias, ATTUNE_BIAS) &&
               is_named(attune::Operand::attention_mask, ATTUNE_ATTENTION_MASK) &&
-              is_named(attune::Operand::d_bias, ATTUNE_D_BIAS) && attune::kOperandCount == 18);
+              is_named(attune::Operand::d_bias, ATTUNE_D_BIAS) &&
+              is_named(attune::Operand::cu_seqlens_q, ATTUNE_CU_SEQLENS_Q) &&
+              is_named(attune::Operand::cu_seqlens_kv, ATTUNE_CU_SEQLENS_KV) && attune::kOperandCount == 20);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -250,8 +252,8 @@ struct Request {
     problem.bias_fp32 = flag_of("bias_fp32", from.bias_fp32);
     problem.attention_mask = pair_tensor_of("attention_mask", from.attention_mask);
     problem.bias_gradient = flag_of("bias_gradient", from.bias_gradient) && problem.pass == attune::Pass::backward;
-    if (from.reserved != 0) refuse("problem.reserved is " + std::to_string(from.reserved) + ": must be 0");
-    if (flag_of("used_lengths", from.used_lengths)) {
+    problem.packed = flag_of("packed", from.packed);
+    if (flag_of("used_lengths", from.used_lengths) || problem.packed) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;
     }

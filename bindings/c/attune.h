@@ -97,7 +97,10 @@ enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_
  * head. With used lengths, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry. What
  * lies behind is read into no result, whatever it holds: queries there see nothing and nobody sees keys there. The
  * diagonals of ATTUNE_MASK_CAUSAL and ATTUNE_MASK_WINDOW end at the last query and the last key of each sequence; those
- * of ATTUNE_MASK_CAUSAL_TOP_LEFT and ATTUNE_MASK_CAUSAL_OFFSET are the same in all.
+ * of ATTUNE_MASK_CAUSAL_TOP_LEFT and ATTUNE_MASK_CAUSAL_OFFSET are the same in all. Packed sequences are so, too:
+ * sequence b is the rows cu_seqlens_q[b] up to, and without, cu_seqlens_q[b + 1], and keys likewise, of which the first
+ * ones count, where used lengths are given. What lies in other sequences is read into no result of one, and rows in no
+ * sequence are not written. LSE is (heads_q, seq_q).
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -134,7 +137,8 @@ typedef struct attune_problem {
   int32_t bias_fp32;    /* 1: the bias is fp32; 0: it is of `dtype` */
   int32_t attention_mask; /* with ATTUNE_ATTENTION_MASK, as `bias` */
   int32_t bias_gradient;  /* 1: backward writes ATTUNE_D_BIAS; 0: it does not. Forward does not look at it */
-  int32_t reserved;       /* 0 */
+  int32_t packed; /* 1: the sequences, `batch` of them, lie one behind the other in tensors of one batch entry, of seq_q
+                     and seq_kv rows: with ATTUNE_CU_SEQLENS_Q and ATTUNE_CU_SEQLENS_KV; 0: without. Forward only */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -153,7 +157,9 @@ typedef struct attune_tensor {
  * query sees nothing or nobody sees a key. Problems with sinks read them: fp32 (heads_q), contiguous; backward writes
  * their gradient, which is as they are. Its bits are the same for the same inputs, always. Problems with used lengths
  * may read these: int32 (batch), contiguous; a null pointer stands for all rows, a number that is none of 0 to all rows
- * for the nearest of these. The host never reads them, so that a graph may be replayed with others. Problems with ALiBi
+ * for the nearest of these. Problems with packed sequences read where these begin: int32 (batch + 1), contiguous, which
+ * do not fall; any number counts as the nearest row. The host never reads them, so that a graph may be replayed with
+ * others. Problems with ALiBi
  * read slopes: fp32 (batch, heads_q) with strides of the batch and the head, of which the first is 0 where all batch
  * entries share them. Slopes have no gradient. Problems with a bias or an attention mask read it: elements of dtype or
  * fp32, or one byte each, those of keys contiguous, with strides of the batch, the head and the row (of queries), of
@@ -177,7 +183,9 @@ enum {
   ATTUNE_ALIBI_SLOPES = 14,
   ATTUNE_BIAS = 15,
   ATTUNE_ATTENTION_MASK = 16,
-  ATTUNE_D_BIAS = 17
+  ATTUNE_D_BIAS = 17,
+  ATTUNE_CU_SEQLENS_Q = 18,
+  ATTUNE_CU_SEQLENS_KV = 19
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left

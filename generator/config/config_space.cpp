@@ -5,6 +5,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/kernel_family.h"
 #include "generator/generate.h"
+#include "generator/problem/mask_geometry.h"
 
 namespace attune {
 namespace {
@@ -12,11 +13,12 @@ namespace {
 std::vector<KernelConfig> all_configs(const AttentionProblem& problem, const DeviceSpec& device, SpaceExtent extent) {
   std::vector<KernelConfig> configs;
   const Question question{problem, device};
+  const AttentionProblem rated = with_equal_lengths(problem);
   for (const KernelFamily& family : kernel_families()) {
     Reasons reasons;
     const bool may_serve = !problem.invariant || &family == invariant_family(question);
     if (family.pass == problem.pass && may_serve && serves(family, question, &reasons))
-      family.enumerate(question, extent, &configs);
+      family.enumerate({rated, device}, extent, &configs);
   }
   return configs;
 }

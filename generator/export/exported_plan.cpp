@@ -453,6 +453,8 @@ class Exporter {
     const KernelLaunch& launch = plan_.launches[index];
     if (launch.target != KernelTarget::cuda)
       throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
+    if (problem_.packed)
+      throw Error(ErrorCode::unsupported, "a plan of packed sequences is to be read and is not exported");
     const std::string number = std::to_string(index), entry = exported_entry(launch, options_.name);
     if (!entries_.insert(entry).second)
       throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));

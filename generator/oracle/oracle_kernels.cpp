@@ -92,7 +92,9 @@ int oracle_least_exponent(const AttentionProblem& problem) {
   return problem.sink ? std::max(of_dtype, kFlushedExponent + element.mantissa_bits) : of_dtype;
 }
 
-std::string oracle_lengths(const AttentionProblem& problem) { return problem.has_used_lengths() ? "used" : "whole"; }
+std::string oracle_lengths(const AttentionProblem& problem) {
+  return problem.packed ? "packed" : problem.has_used_lengths() ? "used" : "whole";
+}
 
 std::string oracle_score_formula(const AttentionProblem& problem) {
   return std::string(problem.softcap != 0 ? "softcap tanh(scale q·k_j / softcap)" : "scale q·k_j") +

@@ -130,6 +130,7 @@ void append_pointers(Arguments* fields, std::initializer_list<Operand> operands)
 
 void append_lengths(Arguments* fields, const AttentionProblem& problem) {
   if (problem.has_used_lengths()) append_pointers(fields, {Operand::seqused_q, Operand::seqused_kv});
+  if (problem.packed) append_pointers(fields, {Operand::cu_seqlens_q, Operand::cu_seqlens_kv});
 }
 
 void append_mask(Arguments* fields, const AttentionProblem& problem) {

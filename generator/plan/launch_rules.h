@@ -40,6 +40,7 @@ inline Call sizes_of(const AttentionProblem& problem) {
           problem.softmax_scale,
           problem.softcap,
           problem.lengths == Lengths::used,
+          problem.packed,
           bias.batch ? problem.batch : 1,
           bias.heads ? problem.heads_q : 1,
           bias.queries ? problem.seq_q : 1,

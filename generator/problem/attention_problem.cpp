@@ -75,7 +75,8 @@ AttentionProblem simplest_mask(AttentionProblem problem) {
       (first ? is_valid_offset(problem.first_offset, problem.seq_q) && problem.first_offset <= problem.mask_offset
              : problem.first_offset == 0);
   if (judged) hide_outside(-kOpenDiagonal, kOpenDiagonal, &problem);
-  if (problem.lengths == Lengths::used_top_left && !hides_pairs(problem.mask)) problem.lengths = Lengths::used;
+  const bool stays = problem.lengths == Lengths::used_top_left && hides_pairs(problem.mask);
+  if (problem.has_used_lengths() && !stays) problem.lengths = Lengths::used;
   return problem;
 }
 
@@ -122,11 +123,16 @@ void validate(const AttentionProblem& problem) {
                        problem.heads_q, kHeadsLimit));
   }
   const std::int64_t longest = std::max(problem.seq_q, problem.seq_kv);
-  if (problem.batch * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
+  if (problem.row_batch() * problem.heads_q >= kElementsLimit / (longest * problem.head_dim)) {
     refuse(fmt::format(
         "batch {} times {} query heads times length {} times head dim {} is too large: tensors must have fewer than "
         "{} elements; split the batch",
-        problem.batch, problem.heads_q, longest, problem.head_dim, kElementsLimit));
+        problem.row_batch(), problem.heads_q, longest, problem.head_dim, kElementsLimit));
+  }
+  if (problem.packed && problem.has_pair_tensors()) {
+    refuse(
+        "packed sequences with a bias or an attention mask: a tensor of pairs has a plane of all queries and keys for "
+        "each batch entry; leave it out, or ask for sequences of used lengths that are not packed");
   }
   for (const auto& [name, tensor] :
        {std::pair("bias", problem.bias), std::pair("attention mask", problem.attention_mask)}) {

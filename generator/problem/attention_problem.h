@@ -56,7 +56,9 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 /// then, and such a query has no gradient. Query head h reads key/value head h / (Hq / Hkv). With used lengths, (B)
 /// int32 each, sequence b is the first seqused_q[b] queries and seqused_kv[b] keys of its batch entry, all of them
 /// where a call names none. What lies behind is read into no result, whatever it holds. Queries there see nothing, and
-/// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys.
+/// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys. Packed sequences lie one behind
+/// the other in tensors of one batch entry of seq_q and seq_kv rows: sequence b is the rows cu_seqlens_q[b] up to, and
+/// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each; rows that are in no sequence are not written.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
@@ -85,6 +87,9 @@ struct AttentionProblem {
   PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
   Lengths lengths = Lengths::whole;
+  /// The sequences lie one behind the other: Q (1, Hq, Sq, D) and so on, where `batch` is the number of sequences. Their
+  /// lengths are used ones: the mask is named for a sequence of all rows.
+  bool packed = false;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
@@ -95,7 +100,10 @@ struct AttentionProblem {
   bool invariant = false;
 
   /// Whether a call says how many rows each sequence has.
-  bool has_used_lengths() const { return lengths != Lengths::whole; }
+  bool has_used_lengths() const { return lengths != Lengths::whole || packed; }
+
+  /// Batch entries of tensors that have rows.
+  std::int64_t row_batch() const { return packed ? 1 : batch; }
 
   /// Whether tensors of a call decide which pairs there are: there may be none.
   bool has_pairs_of_call() const { return attention_mask != PairTensor::none || has_used_lengths(); }

@@ -74,6 +74,24 @@ MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t que
   return {queries, keys, whole.first_diagonal + moved, whole.last_diagonal + moved};
 }
 
+std::int64_t count_attended_pairs(const AttentionProblem& problem) {
+  return MaskGeometry(with_equal_lengths(problem)).attended_pairs();
+}
+
+AttentionProblem with_equal_lengths(const AttentionProblem& problem) {
+  if (!problem.packed) return problem;
+  const std::int64_t queries = ceil_div(problem.seq_q, problem.batch), keys = ceil_div(problem.seq_kv, problem.batch);
+  const MaskGeometry mask = sequence_geometry(problem, queries, keys);
+  AttentionProblem equal = problem;
+  equal.packed = false;
+  equal.seq_q = queries;
+  equal.seq_kv = keys;
+  equal.mask = MaskKind::none;
+  equal.mask_offset = equal.first_offset = 0;
+  hide_outside(mask.first_diagonal, mask.last_diagonal, &equal);
+  return equal;
+}
+
 RowRange MaskGeometry::keys_of_query(std::int64_t query) const {
   const auto clamped = [&](std::int64_t key) { return std::clamp<std::int64_t>(key, 0, seq_kv); };
   return {clamped(query + first_diagonal), clamped(query + last_diagonal + 1)};

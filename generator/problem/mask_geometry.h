@@ -67,10 +67,9 @@ struct MaskGeometry {
 /// rows what its mask is.
 MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys);
 
-/// Attended (query, key) pairs of one head; exact.
-inline std::int64_t count_attended_pairs(const AttentionProblem& problem) {
-  return MaskGeometry(problem).attended_pairs();
-}
+/// Attended (query, key) pairs of one head of a batch entry; exact, but of packed sequences, whose lengths a problem does
+/// not know: those of one of so many equal ones.
+std::int64_t count_attended_pairs(const AttentionProblem& problem);
 
 /// Whether any pair may be hidden, so that kernels of the mask hold a predicate.
 bool hides_pairs(MaskKind mask);
@@ -85,5 +84,9 @@ bool lengthens_tiles(MaskKind mask);
 /// far as the lengths let it. A mask that hides a pair hides one of these lengths, too, so that the kernels are the
 /// same.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);
+
+/// What packed sequences are rated as: as many of equal lengths, each in a batch entry of its own. Other problems stay as
+/// they are.
+AttentionProblem with_equal_lengths(const AttentionProblem& problem);
 
 }  // namespace attune

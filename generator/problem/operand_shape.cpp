@@ -9,10 +9,10 @@ namespace attune {
 namespace {
 
 OperandShape rows_of_queries(const AttentionProblem& problem, std::int64_t columns, ElementType element) {
-  return {problem.batch, problem.heads_q, problem.seq_q, columns, element};
+  return {problem.row_batch(), problem.heads_q, problem.seq_q, columns, element};
 }
 OperandShape rows_of_keys(const AttentionProblem& problem, std::int64_t columns) {
-  return {problem.batch, problem.heads_kv, problem.seq_kv, columns, element_type(problem.dtype)};
+  return {problem.row_batch(), problem.heads_kv, problem.seq_kv, columns, element_type(problem.dtype)};
 }
 
 OperandShape shape_of_q(const AttentionProblem& problem) {
@@ -44,6 +44,9 @@ OperandShape shape_of_attention_mask(const AttentionProblem& problem) {
 }
 
 OperandShape shape_of_lengths(const AttentionProblem& problem) { return {problem.batch, 1, 1, 1, ElementType::int32}; }
+OperandShape shape_of_begins(const AttentionProblem& problem) {
+  return {problem.batch + 1, 1, 1, 1, ElementType::int32};
+}
 
 using enum Access;
 constexpr OperandFacts kFacts[] = {
@@ -68,6 +71,8 @@ constexpr OperandFacts kFacts[] = {
     {"attention_mask", "attention_mask", shape_of_attention_mask, reads, reads, true,
      OperandOf::attention_mask},                                                       // Operand::attention_mask
     {"dbias", "d_bias", shape_of_bias, none, writes, true, OperandOf::bias_gradient},  // Operand::d_bias
+    {"cu_seqlens_q", "cu_seqlens_q", shape_of_begins, reads, reads, false, OperandOf::packed},     // Operand::cu_seqlens_q
+    {"cu_seqlens_kv", "cu_seqlens_kv", shape_of_begins, reads, reads, false, OperandOf::packed},  // Operand::cu_seqlens_kv
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

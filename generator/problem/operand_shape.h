@@ -30,7 +30,9 @@ enum class Operand {
   alibi_slopes,
   bias,
   attention_mask,
-  d_bias
+  d_bias,
+  cu_seqlens_q,
+  cu_seqlens_kv
 };
 inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::k,
@@ -49,7 +51,9 @@ inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::alibi_slopes,
                                         Operand::bias,
                                         Operand::attention_mask,
-                                        Operand::d_bias};
+                                        Operand::d_bias,
+                                        Operand::cu_seqlens_q,
+                                        Operand::cu_seqlens_kv};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
@@ -75,7 +79,7 @@ struct OperandShape {
 enum class Access { none, reads, may_read, writes, may_write };
 
 /// Problems that have an operand.
-enum class OperandOf { all, sinks, used_lengths, alibi, bias, bias_gradient, attention_mask };
+enum class OperandOf { all, sinks, used_lengths, packed, alibi, bias, bias_gradient, attention_mask };
 
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
@@ -90,6 +94,7 @@ struct OperandFacts {
   Access access(const AttentionProblem& problem) const {
     if (of == OperandOf::sinks && !problem.sink) return Access::none;
     if (of == OperandOf::used_lengths && !problem.has_used_lengths()) return Access::none;
+    if (of == OperandOf::packed && !problem.packed) return Access::none;
     if (of == OperandOf::alibi && !problem.alibi) return Access::none;
     if (of == OperandOf::bias && problem.bias == PairTensor::none) return Access::none;
     if (of == OperandOf::bias_gradient && !problem.bias_gradient) return Access::none;

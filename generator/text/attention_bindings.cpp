@@ -22,7 +22,7 @@ void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings)
 void bind_stored_rows(TemplateBindings* bindings) { bindings->set("sequence", "dense"); }
 
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bindings->set("sequence", problem.has_used_lengths() ? "used" : "dense");
+  bindings->set("sequence", problem.packed ? "packed" : problem.has_used_lengths() ? "used" : "dense");
 }
 
 void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {

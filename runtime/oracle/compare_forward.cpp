@@ -123,7 +123,7 @@ OutputErrors compare_tensor(const AttentionProblem& problem, const ComparedTenso
   };
   // One summary for each part of a head, so that the sums do not depend on the number of threads.
   const std::int64_t parts_of_head = ceil_div(rows, kPartRows);
-  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(problem.batch * shape.heads * parts_of_head));
+  std::vector<ErrorSummary> summaries(static_cast<std::size_t>(shape.batch * shape.heads * parts_of_head));
   parallel_for(summaries.size(), [&](std::size_t part) {
     const auto head = static_cast<std::int64_t>(part) / parts_of_head;
     const std::int64_t first = static_cast<std::int64_t>(part) % parts_of_head * kPartRows;

@@ -56,7 +56,7 @@ inline OutputBounds forward_bounds(const AttentionProblem& problem) {
   constexpr std::int64_t kRowsOfAnAverage = 256;
   OutputBounds bounds = bounds_of(problem.dtype);
   add_tanh_error(problem, &bounds);
-  if (problem.batch * problem.heads_q * problem.seq_q < kRowsOfAnAverage || problem.has_used_lengths())
+  if (problem.row_batch() * problem.heads_q * problem.seq_q < kRowsOfAnAverage || problem.has_used_lengths())
     bounds.relative = relative_bound_of_few_rows(problem.dtype);
   return bounds;
 }

@@ -149,6 +149,18 @@ std::vector<std::int32_t> random_lengths(const AttentionProblem& problem, std::i
   return lengths;
 }
 
+// Rows of packed sequences that are in one of `sequences`: all of them, cut anywhere.
+std::vector<std::int32_t> random_begins(std::int64_t sequences, std::int64_t all, std::uint64_t seed) {
+  std::vector<std::int32_t> begins = {0};
+  for (std::int64_t cut = 1; cut < sequences; ++cut) {
+    const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(cut));
+    begins.push_back(static_cast<std::int32_t>(bits % static_cast<std::uint64_t>(all + 1)));
+  }
+  std::sort(begins.begin(), begins.end());
+  begins.push_back(static_cast<std::int32_t>(all));
+  return begins;
+}
+
 }  // namespace
 
 std::vector<std::uint16_t> random_normal(DataType dtype, std::size_t count, std::uint64_t seed) {
@@ -176,7 +188,13 @@ TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
   if (problem.attention_mask != PairTensor::none)
     terms.set(Operand::attention_mask,
               random_mask(problem, seed + static_cast<std::uint64_t>(Operand::attention_mask)));
-  if (problem.has_used_lengths()) {
+  if (problem.packed) {
+    // Of equal lengths about half of the sequences use all of their rows.
+    terms.set(Operand::cu_seqlens_q, random_begins(problem.batch, problem.seq_q, seed));
+    terms.set(Operand::cu_seqlens_kv, random_begins(problem.batch, problem.seq_kv, seed));
+    terms.set(Operand::seqused_q, random_lengths(problem, 2 * ceil_div(problem.seq_q, problem.batch), seed, 0));
+    terms.set(Operand::seqused_kv, random_lengths(problem, 2 * ceil_div(problem.seq_kv, problem.batch), seed, 1));
+  } else if (problem.has_used_lengths()) {
     terms.set(Operand::seqused_q, random_lengths(problem, problem.seq_q, seed, 0));
     terms.set(Operand::seqused_kv, random_lengths(problem, problem.seq_kv, seed, 1));
   }

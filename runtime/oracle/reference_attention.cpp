@@ -63,9 +63,34 @@ double attend(const AttentionProblem& problem, const RowRange& keys, const doubl
 }
 
 ReferenceForward allocate_reference(const AttentionProblem& problem) {
-  const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
+  const auto rows = static_cast<std::size_t>(operand_shape(problem, Operand::lse).elements());
   const std::size_t elements = rows * static_cast<std::size_t>(problem.head_dim);
   return {std::vector<double>(elements), std::vector<double>(rows), std::vector<double>(elements)};
+}
+
+// Of packed sequences: what each gives alone, in tensors of its own. Rows in no sequence are zeros.
+ReferenceForward reference_of_sequences(const AttentionProblem& problem, std::span<const std::uint16_t> q,
+                                        std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
+                                        const TermValues& terms) {
+  ReferenceForward reference = allocate_reference(problem);
+  for (const PackedSequence& sequence : packed_sequences_of(problem, terms)) {
+    const AttentionProblem& alone = sequence.problem;
+    const ReferenceForward result = reference_forward(
+        alone, rows_of(problem, q, Operand::q, sequence.first_query, alone.seq_q),
+        rows_of(problem, k, Operand::k, sequence.first_key, alone.seq_kv),
+        rows_of(problem, v, Operand::v, sequence.first_key, alone.seq_kv), sequence.terms);
+    for (std::int64_t head = 0; head < problem.heads_q; ++head) {
+      for (std::int64_t row = 0; row < sequence.stored_queries; ++row) {
+        const auto to = static_cast<std::size_t>(head * problem.seq_q + sequence.first_query + row),
+                   from = static_cast<std::size_t>(head * alone.seq_q + row);
+        const auto columns = static_cast<std::size_t>(problem.head_dim);
+        reference.lse[to] = result.lse[from];
+        std::copy_n(&result.o[from * columns], columns, &reference.o[to * columns]);
+        std::copy_n(&result.weight[from * columns], columns, &reference.weight[to * columns]);
+      }
+    }
+  }
+  return reference;
 }
 
 }  // namespace
@@ -78,6 +103,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   require_packed(problem, k, Operand::k, "k");
   require_packed(problem, v, Operand::v, "v");
   require_terms(problem, terms);
+  if (problem.packed) return reference_of_sequences(problem, q, k, v, terms);
   const std::vector<float> keys = unpack<float>(problem, k, Operand::k, true),
                            values = unpack<float>(problem, v, Operand::v, false);
   const TensorView q_view = packed_view(problem, Operand::q);

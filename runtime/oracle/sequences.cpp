@@ -22,6 +22,67 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
   return sequences;
 }
 
+std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem, const TermValues& terms) {
+  const auto of_queries = terms.of<std::int32_t>(Operand::cu_seqlens_q),
+             of_keys = terms.of<std::int32_t>(Operand::cu_seqlens_kv);
+  const auto queries = terms.of<std::int32_t>(Operand::seqused_q), keys = terms.of<std::int32_t>(Operand::seqused_kv);
+  const auto row = [](std::span<const std::int32_t> begins, std::int64_t batch, std::int64_t all) {
+    return std::clamp<std::int64_t>(begins[static_cast<std::size_t>(batch)], 0, all);
+  };
+  std::vector<PackedSequence> sequences;
+  for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+    PackedSequence sequence;
+    sequence.first_query = row(of_queries, batch, problem.seq_q);
+    sequence.first_key = row(of_keys, batch, problem.seq_kv);
+    const auto stored = [](std::int64_t begin, std::int64_t end) { return std::max<std::int64_t>(0, end - begin); };
+    sequence.stored_queries = stored(sequence.first_query, row(of_queries, batch + 1, problem.seq_q));
+    sequence.stored_keys = stored(sequence.first_key, row(of_keys, batch + 1, problem.seq_kv));
+    const std::int64_t used_queries = length_of(queries, batch, sequence.stored_queries),
+                       used_keys = length_of(keys, batch, sequence.stored_keys);
+    const MaskGeometry mask = sequence_geometry(problem, used_queries, used_keys);
+
+    AttentionProblem& alone = sequence.problem = problem;
+    alone.batch = 1;
+    alone.packed = false;
+    alone.layout = Layout::bhsd;
+    alone.seq_q = std::max<std::int64_t>(1, sequence.stored_queries);
+    alone.seq_kv = std::max<std::int64_t>(1, sequence.stored_keys);
+    alone.lengths = Lengths::used_top_left;  // the mask is that of the rows that count
+    alone.mask = MaskKind::none;
+    alone.mask_offset = alone.first_offset = 0;
+    hide_outside(mask.first_diagonal, mask.last_diagonal, &alone);
+    alone = simplest_mask(alone);
+    const auto one = [](std::int64_t length) { return std::vector{static_cast<std::int32_t>(length)}; };
+    sequence.terms.set(Operand::seqused_q, one(used_queries));
+    sequence.terms.set(Operand::seqused_kv, one(used_keys));
+    if (problem.sink) sequence.terms.set(Operand::sinks, terms.of<float>(Operand::sinks));
+    if (problem.alibi) {
+      const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
+      sequence.terms.set(Operand::alibi_slopes, slopes.subspan(static_cast<std::size_t>(batch * problem.heads_q),
+                                                               static_cast<std::size_t>(problem.heads_q)));
+    }
+    sequences.push_back(std::move(sequence));
+  }
+  return sequences;
+}
+
+std::vector<std::uint16_t> rows_of(const AttentionProblem& problem, std::span<const std::uint16_t> elements,
+                                   Operand operand, std::int64_t first, std::int64_t count) {
+  const OperandShape all = operand_shape(problem, operand);
+  const TensorStrides from = packed_strides(problem, operand);
+  std::vector<std::uint16_t> rows;
+  for (std::int64_t head = 0; head < all.heads; ++head) {
+    for (std::int64_t row = 0; row < count; ++row) {
+      for (std::int64_t column = 0; column < all.columns; ++column) {
+        const bool exists = first + row < all.rows;
+        const auto at = static_cast<std::size_t>(head * from.head + (first + row) * from.row + column);
+        rows.push_back(exists ? elements[at] : std::uint16_t{0});
+      }
+    }
+  }
+  return rows;
+}
+
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query) {
   return query < sequence.seq_q ? sequence.keys_of_query(query) : RowRange{};
 }

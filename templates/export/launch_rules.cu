@@ -19,6 +19,7 @@ struct Call {
   float softmax_scale;
   float softcap;  // 0: none
   bool diagonals_move;  // with the ends of sequences that have fewer rows
+  bool packed = false;  // the sequences, `batch` of them, lie one behind the other in tensors of seq_q and seq_kv rows
   std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1;  // of a bias; 1 along which it repeats
   std::int64_t attention_mask_batch = 1, attention_mask_heads = 1, attention_mask_rows = 1;
 };
@@ -101,7 +102,13 @@ inline std::int64_t parts_of(const Split& split, const Call& call) {
   return std::max<std::int64_t>(1, std::min(filling_parts(tiles, split.slots), most));
 }
 
-inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) { return ceil_div(call.seq_q, launch.rows_per_tile); }
+// Batch entries of tensors that have rows.
+inline std::int64_t row_batch(const Call& call) { return call.packed ? 1 : call.batch; }
+
+// Of packed sequences as many as are enough whatever their lengths: rows that do not fill a tile, and a tile more for each.
+inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) {
+  return call.packed ? call.seq_q / launch.rows_per_tile + call.batch : ceil_div(call.seq_q, launch.rows_per_tile);
+}
 inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return ceil_div(call.seq_kv, launch.rows_per_tile); }
 
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles would begin when little
@@ -126,7 +133,7 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   const bool of_keys = launch.rows == Rows::keys;
   // Each part of the queries counts as a head.
   const std::int64_t parts = of_keys ? parts_of(launch.split, call) : 1;
-  const std::int64_t whole_heads = call.batch * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv) * parts;
+  const std::int64_t whole_heads = row_batch(call) * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv) * parts;
   // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
   const std::int64_t head_bytes = (of_keys ? ceil_div(call.seq_q, parts) : call.seq_kv) * launch.head_dim * element_bytes;
@@ -141,8 +148,8 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
 inline std::int64_t heads_of_tiles(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::pairs) return call.bias_batch * call.bias_heads;
   if (launch.rows == Rows::of_batch) return call.heads_q;
-  return launch.rows == Rows::keys && !launch.kv_grad_per_query_head ? call.batch * call.heads_kv
-                                                                     : call.batch * call.heads_q / launch.heads_per_tile;
+  return launch.rows == Rows::keys && !launch.kv_grad_per_query_head ? row_batch(call) * call.heads_kv
+                                                                     : row_batch(call) * call.heads_q / launch.heads_per_tile;
 }
 inline std::int64_t tiles_of_head(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::all || launch.rows == Rows::of_batch) return 1;
@@ -159,7 +166,7 @@ inline bool has_too_many_packed_rows(const Launch& launch, const Call& call) {
 // Of all heads and batch entries, times the parts of their keys or queries; kTooManyTiles if a grid has not so many CTAs.
 constexpr std::int64_t kTooManyTiles = -1;
 inline std::int64_t tiles_of(const Launch& launch, const Call& call) {
-  if (launch.rows == Rows::following) return ceil_div(call.batch * call.heads_q * call.seq_q, launch.rows_per_tile);
+  if (launch.rows == Rows::following) return ceil_div(row_batch(call) * call.heads_q * call.seq_q, launch.rows_per_tile);
   const std::int64_t heads = heads_of_tiles(launch, call), tiles = tiles_of_head(launch, call), parts = parts_of(launch.split, call);
   if (heads > kMostCtas || tiles > kMostCtas / launch.cluster / parts / heads) return kTooManyTiles;
   return tiles * heads * parts;
@@ -172,7 +179,7 @@ inline std::int64_t grid_of(const Launch& launch, const Call& call) {
 
 inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
   if (buffer.rows == kOnce) return buffer.bytes;
-  const std::int64_t heads = call.batch * (buffer.of_keys ? call.heads_kv : call.heads_q);
+  const std::int64_t heads = row_batch(call) * (buffer.of_keys ? call.heads_kv : call.heads_q);
   const std::int64_t times = buffer.keys == kOnce ? 1 : ceil_div(call.seq_kv, buffer.keys);
   return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * times * parts_of(buffer.split, call);
 }

@@ -22,7 +22,7 @@
 //% end
 //% if short_sequences
 //
-// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //% end
 //
 // Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
@@ -127,7 +127,11 @@ struct QueryTile {
     key_part = KeyPart(args, block_index());
     const TileIndex index = tile_index(args, key_part.tile);
 //% else
+//% if packed_sequences
+    TileIndex index = tile_index(args, block_index());
+//% else
     const TileIndex index = tile_index(args, block_index());
+//% end
 //% end
 //% include attention/heads_of_tile
     first_row = index.tile * kBlockQ;

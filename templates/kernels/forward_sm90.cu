@@ -26,7 +26,7 @@
 //% end
 //% if short_sequences
 //
-// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //% end
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA${pair_words}. Each of the others owns 64 queries of the tile; their S and
@@ -157,7 +157,11 @@ struct QueryTile {
     key_part = KeyPart(args, number);
     const TileIndex index = tile_index(args, key_part.tile);
 //% else
+//% if packed_sequences
+    TileIndex index = tile_index(args, number);
+//% else
     const TileIndex index = tile_index(args, number);
+//% end
 //% end
 //% include attention/heads_of_tile
 //% if clustered

@@ -147,12 +147,13 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
   const i32 head_kv = query.head / args.group_size;
-  const SequenceRows rows(args, query.batch);
-  const AttendedKeys keys = query.row < rows.queries ? attended_keys(args, rows, query.row) : AttendedKeys{0, 0};
+  const SequenceRows rows = sequence_of_query(args, query.batch, query.row);
+  const i32 position = query.row - rows.first_query;  // in the sequence
+  const AttendedKeys keys = position < rows.queries ? attended_keys(args, rows, position) : AttendedKeys{0, 0};
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
-  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;
-  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head;
+  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head + rows.first_key * args.k_stride_row;
+  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head + rows.first_key * args.v_stride_row;
   const u32 shared = shared_base();
 
   for (i32 d = thread_index(); d < kHeadDim; d += kThreads) {
@@ -164,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, query.batch, query.head, query.row, first + mine)
+    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, rows.batch, query.head, position, first + mine)
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }

@@ -1,10 +1,11 @@
 // The rows of a batch entry that count, and how far the mask's diagonals have moved: with the difference of the sequence's ends.
 struct SequenceRows {
-  i32 queries, keys;
+  i64 batch;
+  i32 queries, keys, first_query = 0, first_key = 0;
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch)
-      : queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)) {
+      : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)) {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
 
@@ -14,3 +15,6 @@ struct SequenceRows {
     return ld_global_i32(said + batch) < 0 ? 0 : ld_global_i32(said + batch);
   }
 };
+
+// The one of a row of the queries of a batch entry.
+__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 batch, i32 /*row*/) { return SequenceRows(args, batch); }

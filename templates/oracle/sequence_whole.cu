@@ -1,7 +1,11 @@
 // The rows of a batch entry that count, and how far the mask's diagonals have moved.
 struct SequenceRows {
-  i32 queries, keys;
+  i64 batch;
+  i32 queries, keys, first_query = 0, first_key = 0;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 /*batch*/) : queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
 };
+
+// The one of a row of the queries of a batch entry.
+__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 batch, i32 /*row*/) { return SequenceRows(args, batch); }

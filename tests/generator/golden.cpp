@@ -143,6 +143,9 @@ constexpr Golden kGoldens[] = {
      2},
     {"backward_sm90_bf16_d128_used", "backward b4 hq4 sq4096 d128 causal used sink softcap30",
      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2", "h200", 1},
+    {"forward_bf16_d64_packed", "b4 hq8 hkv2 sq4096 d64 packed window=100,20 alibi", "sm80 q64 kv64 w4 st2 pack-gqa", "a100"},
+    {"forward_sm90_bf16_d128_packed", "b4 hq4 sq4096 d128 causal packed",
+     "sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent", "h200"},
     {"backward_sinks_bf16_d64", "backward sq4096 d64 causal sink", "sm80 q64 kv64 w4 st2", "a100", 3},
     {"backward_sinks_bf16_d128_columns", "backward sq4096 d128 sink", "sm90 q64 kv128 st3 overlap=within dq=atomic",
      "h200", 3},
@@ -154,6 +157,7 @@ constexpr Golden kGoldens[] = {
     {"reference_fp16_d40_causal", "fp16 sq100 d40 causal", nullptr, "a100"},
     {"reference_fp16_d40_softcap", "fp16 sq100 d40 causal softcap30", nullptr, "a100"},
     {"reference_fp16_d40_used", "fp16 b2 sq100 d40 causal used-top-left", nullptr, "a100"},
+    {"reference_fp16_d40_packed", "fp16 b2 sq100 d40 causal packed", nullptr, "a100"},
     {"reference_fp16_d40_alibi", "fp16 b2 sq100 d40 causal alibi", nullptr, "a100"},
     {"reference_fp16_d40_sink", "fp16 sq100 d40 causal sink", nullptr, "a100"},
 };

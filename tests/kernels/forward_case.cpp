@@ -33,7 +33,7 @@ enum class Role { q, k, v, o };
 TensorImage make_image(const ForwardCase& test, Role role) {
   const AttentionProblem& problem = test.problem;
   const bool of_queries = role == Role::q || role == Role::o;
-  const std::int64_t batch = problem.batch, heads = of_queries ? problem.heads_q : problem.heads_kv;
+  const std::int64_t batch = problem.row_batch(), heads = of_queries ? problem.heads_q : problem.heads_kv;
   const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv, dim = problem.head_dim;
   const bool aligned = problem.alignment >= 16;
   const bool gaps = test.placement != Placement::packed;
@@ -145,17 +145,20 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
   const double smallest_step = smallest_step_of(problem.dtype);
   // Where one key outweighs the others, the rounding of its P is the error of its row: 1.1 u at most, with the rounding
   // of O. Many rows average it, unless their scores are the same.
-  const bool averages = problem.batch * problem.heads_q * problem.seq_q >= 256 && !problem.has_used_lengths() &&
+  const bool averages = problem.row_batch() * problem.heads_q * problem.seq_q >= 256 && !problem.has_used_lengths() &&
                         !(test.data && test.data->pattern == ScorePattern::dominant);
   const double relative_bound = averages ? (bf16 ? 3e-3 : 4e-4) : 1.1 * unit;
   double error_squares = 0, squares = 0;
   std::size_t i = 0;
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
+  for (std::int64_t b = 0; b < problem.row_batch(); ++b) {
     for (std::int64_t h = 0; h < problem.heads_q; ++h) {
       for (std::int64_t s = 0; s < problem.seq_q; ++s) {
         const auto at = static_cast<std::size_t>(data.o.index(b, h, s));
+        const bool exists = row_of(problem, data.terms, true, b, s).sequence >= 0;
         for (int d = 0; d < problem.head_dim; ++d, ++i) {
           const std::uint16_t bits = result.o[at + static_cast<std::size_t>(d)];
+          if (!exists && bits != kPoison) return "O was written at " + place(b, h, s) + ", which is in no sequence";
+          if (!exists) continue;
           if (bits == kPoison) return "O was not written at " + place(b, h, s) + " element " + std::to_string(d);
           const double actual = decode_as(problem.dtype, bits), wanted = expected.o[i];
           const double bound = 2 * unit * expected.weight[i] + unit * std::fabs(wanted) + smallest_step;
@@ -175,7 +178,8 @@ std::string output_complaint(const ForwardCase& test, const ForwardData& data, c
   return {};
 }
 
-std::string lse_complaint(const ForwardCase& test, const Expected& expected, const ForwardResult& result) {
+std::string lse_complaint(const ForwardCase& test, const ForwardData& data, const Expected& expected,
+                          const ForwardResult& result) {
   const AttentionProblem& problem = test.problem;
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < result.lse.size(); ++i) {
@@ -184,6 +188,11 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
     if (guard && bits != kPoisonSingle) return "LSE was written outside its rows, at element " + std::to_string(i);
     if (guard) continue;
     const std::size_t row = i - kLseGuard;
+    const auto query = static_cast<std::int64_t>(row) % problem.seq_q;
+    if (problem.packed && row_of(problem, data.terms, true, 0, query).sequence < 0) {
+      if (bits != kPoisonSingle) return "LSE was written at row " + std::to_string(query) + ", which is in no sequence";
+      continue;
+    }
     // A score is a sum in fp32, which tensor cores truncate: where wide terms cancel, its error is of their size.
     const double wanted = expected.lse[row];
     const double bound = std::isinf(wanted) ? 0 : 1e-5 + 1e-6 * std::fabs(wanted) + 0x1p-23 * expected.lse_weight[row];
@@ -197,6 +206,24 @@ std::string lse_complaint(const ForwardCase& test, const Expected& expected, con
     }
   }
   return {};
+}
+
+// Where sequences begin: of some seeds behind rows that are in none, and before such; some have no rows, others one.
+std::vector<std::int32_t> draw_begins(const AttentionProblem& problem, std::int64_t all, std::mt19937* random) {
+  std::vector<std::int32_t> begins;
+  std::int64_t row = (*random)() % 4 == 0 ? static_cast<std::int64_t>((*random)() % 5) : 0;
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    begins.push_back(static_cast<std::int32_t>(std::min(row, all)));
+    const std::int64_t mean = std::max<std::int64_t>(1, all / problem.batch);
+    const std::uint32_t kind = (*random)() % 6;
+    row += kind == 0 ? 0 : kind == 1 ? 1 : static_cast<std::int64_t>((*random)() % static_cast<std::uint32_t>(2 * mean));
+  }
+  const bool rest = (*random)() % 3 != 0;
+  begins.push_back(static_cast<std::int32_t>(rest ? all : std::min(row, all)));
+  // Numbers of no row stand for the nearest one.
+  if (begins.front() == 0 && (*random)() % 4 == 0) begins.front() = -3;
+  if (begins.back() == all && (*random)() % 4 == 0) begins.back() += 100;
+  return begins;
 }
 
 void add_lengths(const AttentionProblem& problem, std::uint32_t seed, TermValues* terms) {
@@ -214,10 +241,19 @@ void add_lengths(const AttentionProblem& problem, std::uint32_t seed, TermValues
         return number;
     }
   };
+  if (problem.packed) {
+    std::mt19937 random_begins(seed * 7919 + 2);
+    const std::vector<std::int32_t> of_queries = draw_begins(problem, problem.seq_q, &random_begins);
+    const bool same = problem.seq_q == problem.seq_kv && seed % 2 == 0;
+    terms->set(Operand::cu_seqlens_q, of_queries);
+    terms->set(Operand::cu_seqlens_kv, same ? of_queries : draw_begins(problem, problem.seq_kv, &random_begins));
+  }
+  const std::int64_t most_queries = problem.packed ? 2 * problem.seq_q / problem.batch : problem.seq_q,
+                     most_keys = problem.packed ? 2 * problem.seq_kv / problem.batch : problem.seq_kv;
   std::vector<std::int32_t> queries, keys;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
-    queries.push_back(draw(problem.seq_q));
-    keys.push_back(draw(problem.seq_kv));
+    queries.push_back(draw(most_queries));
+    keys.push_back(draw(most_keys));
   }
   if (seed % 5 != 1) terms->set(Operand::seqused_q, queries);
   if (seed % 5 != 2) terms->set(Operand::seqused_kv, keys);
@@ -315,15 +351,33 @@ std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, st
   return said < 0 ? 0 : said > all ? all : said;
 }
 
+SequenceRow row_of(const AttentionProblem& problem, const TermValues& terms, bool of_queries, std::int64_t b,
+                   std::int64_t row) {
+  const std::int64_t all = of_queries ? problem.seq_q : problem.seq_kv;
+  const auto lengths = terms.of<std::int32_t>(of_queries ? Operand::seqused_q : Operand::seqused_kv);
+  if (!problem.packed) return {b, row, used_rows(lengths, b, all)};
+  const auto begins = terms.of<std::int32_t>(of_queries ? Operand::cu_seqlens_q : Operand::cu_seqlens_kv);
+  const auto begin_of = [&](std::int64_t sequence) {
+    const std::int64_t begin = begins[static_cast<std::size_t>(sequence)];
+    return begin < 0 ? 0 : begin > all ? all : begin;
+  };
+  for (std::int64_t sequence = 0; sequence < problem.batch; ++sequence) {
+    const std::int64_t begin = begin_of(sequence), end = begin_of(sequence + 1);
+    if (begin <= row && row < end) return {sequence, row - begin, used_rows(lengths, sequence, end - begin)};
+  }
+  return {};
+}
+
 bool attends(const AttentionProblem& problem, const TermValues& terms, std::int64_t b, std::int64_t query,
              std::int64_t key) {
-  const std::int64_t queries = used_rows(terms.of<std::int32_t>(Operand::seqused_q), b, problem.seq_q),
-                     keys = used_rows(terms.of<std::int32_t>(Operand::seqused_kv), b, problem.seq_kv);
-  if (query >= queries || key >= keys) return false;
+  const SequenceRow of_query = row_of(problem, terms, true, b, query), of_key = row_of(problem, terms, false, b, key);
+  if (!of_query.counts() || !of_key.counts() || of_query.sequence != of_key.sequence) return false;
+  query = of_query.position;
+  key = of_key.position;
   // Counted from the ends, where the mask is the same for all sequences.
   if (problem.lengths == Lengths::used) {
-    query += problem.seq_q - queries;
-    key += problem.seq_kv - keys;
+    query += problem.seq_q - of_query.used;
+    key += problem.seq_kv - of_key.used;
   }
   if (problem.mask == MaskKind::none) return true;
   if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
@@ -336,7 +390,7 @@ std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, c
   const std::int64_t heads = of_queries ? problem.heads_q : problem.heads_kv;
   const std::int64_t rows = of_queries ? problem.seq_q : problem.seq_kv;
   std::vector<double> values;
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
+  for (std::int64_t b = 0; b < problem.row_batch(); ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t s = 0; s < rows; ++s) {
         for (std::int64_t d = 0; d < problem.head_dim; ++d)
@@ -370,23 +424,22 @@ std::string to_string(const ForwardCase& test) {
 ForwardData make_data(const ForwardCase& test) {
   ForwardData data = {make_image(test, Role::q), make_image(test, Role::k), make_image(test, Role::v),
                       make_image(test, Role::o), make_terms(test.problem, test.seed, test.sink)};
-  const auto queries = data.terms.of<std::int32_t>(Operand::seqused_q),
-             keys = data.terms.of<std::int32_t>(Operand::seqused_kv);
-  // What lies behind the used rows may be anything.
-  const auto spoil = [&](TensorImage* image, std::span<const std::int32_t> lengths, std::int64_t heads,
-                         std::int64_t rows) {
-    for (std::int64_t b = 0; b < test.problem.batch; ++b) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        for (std::int64_t s = used_rows(lengths, b, rows); s < rows; ++s) {
+  // What lies in rows that do not count may be anything.
+  const auto spoil = [&](TensorImage* image, bool of_queries) {
+    const std::int64_t heads = of_queries ? test.problem.heads_q : test.problem.heads_kv,
+                       rows = of_queries ? test.problem.seq_q : test.problem.seq_kv;
+    for (std::int64_t b = 0; b < test.problem.row_batch(); ++b) {
+      for (std::int64_t s = 0; s < rows; ++s) {
+        if (row_of(test.problem, data.terms, of_queries, b, s).counts()) continue;
+        for (std::int64_t h = 0; h < heads; ++h)
           std::fill_n(image->memory.begin() + image->index(b, h, s), test.problem.head_dim, kPoison);
-        }
       }
     }
   };
-  spoil(&data.q, queries, test.problem.heads_q, test.problem.seq_q);
-  spoil(&data.k, keys, test.problem.heads_kv, test.problem.seq_kv);
-  if (test.placement != Placement::reversed)  // where all batch entries have one V
-    spoil(&data.v, keys, test.problem.heads_kv, test.problem.seq_kv);
+  spoil(&data.q, true);
+  spoil(&data.k, false);
+  // Where all batch entries have one V its rows count for some of them.
+  if (test.placement != Placement::reversed || test.problem.packed) spoil(&data.v, false);
   return data;
 }
 
@@ -404,7 +457,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
   // Beside a sink that outweighs them all keys are small, and fp32 is flushed to zero.
   if (problem.sink) smallest_p = std::max(smallest_p, 0x1p-126 / (2 * unit_roundoff_of(problem.dtype)));
   std::vector<double> k(keys * dim), v(keys * dim), q(dim), scores(keys), sizes(keys), o(dim), weight(dim);
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
+  for (std::int64_t b = 0; b < problem.row_batch(); ++b) {
     for (std::int64_t h = 0; h < problem.heads_q; ++h) {
       for (std::size_t j = 0; j < keys; ++j) {
         const auto k_at = static_cast<std::size_t>(data.k.index(b, h / group, static_cast<std::int64_t>(j)));
@@ -436,15 +489,14 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           }
           const double scaled = problem.softmax_scale * dot, cap = problem.softcap;
           scores[j] = cap == 0 ? scaled : cap * std::tanh(scaled / cap);
-          double alibi = 0;
+          double alibi = 0, slope = 0;
           if (problem.alibi) {
-            const auto to_end = [&](Operand lengths, std::int64_t all, std::int64_t at) {
-              return used_rows(data.terms.of<std::int32_t>(lengths), b, all) - at;
-            };
-            const std::int64_t query_to_end = to_end(Operand::seqused_q, problem.seq_q, i),
-                               key_to_end = to_end(Operand::seqused_kv, problem.seq_kv, static_cast<std::int64_t>(j));
-            alibi = data.terms.of<float>(Operand::alibi_slopes)[static_cast<std::size_t>(b * problem.heads_q + h)] *
-                    std::fabs(static_cast<double>(query_to_end - key_to_end));
+            const SequenceRow of_query = row_of(problem, data.terms, true, b, i),
+                              of_key = row_of(problem, data.terms, false, b, static_cast<std::int64_t>(j));
+            const std::int64_t to_end = of_query.used - of_query.position, key_to_end = of_key.used - of_key.position;
+            slope = data.terms.of<float>(
+                Operand::alibi_slopes)[static_cast<std::size_t>(of_query.sequence * problem.heads_q + h)];
+            alibi = slope * std::fabs(static_cast<double>(to_end - key_to_end));
           }
           // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being
           // 2^-23.
@@ -453,9 +505,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           scores[j] += bias - alibi;
           sizes[j] += std::fabs(alibi) + std::fabs(bias);
           // Scores of a tile's rows are counted from one diagonal.
-          if (problem.alibi)
-            sizes[j] += kMostRows * std::fabs(data.terms.of<float>(
-                                        Operand::alibi_slopes)[static_cast<std::size_t>(b * problem.heads_q + h)]);
+          sizes[j] += kMostRows * std::fabs(slope);
           largest = std::max(largest, scores[j]);
           visible.push_back(j);
         }
@@ -486,7 +536,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
 ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data, Stream stream) {
   const std::shared_ptr<Device>& device = runtime.device();
   const auto lse_count =
-      static_cast<std::size_t>(test.problem.batch * test.problem.heads_q * test.problem.seq_q) + 2 * kLseGuard;
+      static_cast<std::size_t>(operand_shape(test.problem, Operand::lse).elements()) + 2 * kLseGuard;
   float poison = 0;
   std::memcpy(&poison, &kPoisonSingle, 4);
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),
@@ -539,7 +589,7 @@ std::string complaint(const ForwardCase& test, const ForwardData& data, const Ex
     if (!data.o.used[i] && result.o[i] != kPoison)
       return "memory between or beside the rows of O was overwritten, at element " + std::to_string(i);
   }
-  const std::string about_lse = lse_complaint(test, expected, result);
+  const std::string about_lse = lse_complaint(test, data, expected, result);
   return about_lse.empty() ? output_complaint(test, data, expected, result) : about_lse;
 }
 

@@ -66,6 +66,17 @@ TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::
 /// What a number of used lengths stands for, of `all` rows of batch entry b.
 std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, std::int64_t all);
 
+/// A row of a tensor: whose it is, where it is there, and how many rows of that count.
+struct SequenceRow {
+  std::int64_t sequence = -1;  ///< the batch entry, or one of packed sequences; -1: of none
+  std::int64_t position = 0, used = 0;
+
+  bool counts() const { return sequence >= 0 && position < used; }
+};
+/// That of batch entry b's row of queries, or of keys.
+SequenceRow row_of(const AttentionProblem& problem, const TermValues& terms, bool of_queries, std::int64_t b,
+                   std::int64_t row);
+
 /// Whether a query sees a key, of batch entry b.
 bool attends(const AttentionProblem& problem, const TermValues& terms, std::int64_t b, std::int64_t query,
              std::int64_t key);

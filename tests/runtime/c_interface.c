@@ -137,13 +137,13 @@ static void refuses_bad_operands(void) {
   attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
                "operands is a null pointer, but count is 3");
-  operands[1].name = ATTUNE_D_BIAS + 1;
+  operands[1].name = ATTUNE_CU_SEQLENS_KV + 1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "operands[1].name 18 is unknown");
-  problem.reserved = 7;
+               "operands[1].name 20 is unknown");
+  problem.packed = 7;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "problem.reserved is 7: must be 0");
-  problem.reserved = 0;
+               "packed 7");
+  problem.packed = 0;
   problem.bias = ATTUNE_PAIRS_HEADS;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
                "bias 4: it must be 0, or ATTUNE_PAIRS");

@@ -26,7 +26,7 @@ from attune_kernels._options import OPTIONS, TERMS  # noqa: E402
 FIELDS = json.loads(subprocess.run([ATTUNE, "show", "fields", "--json"], check=True, capture_output=True, text=True).stdout)["fields"]
 # Found from the tensors, or said by the function that is called.
 OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "alignment", "sink", "lengths", "alibi",
-              "bias", "bias_fp32", "bias_gradient", "attention_mask"}
+              "bias", "bias_fp32", "bias_gradient", "attention_mask", "packed"}
 # By several options, or by members with other names.
 OPTIONS_OF = {"mask": {"causal", "top_left", "window"}}
 MEMBERS_OF = {"pass": "pass_", "scale": "softmax_scale", "lengths": "used_lengths"}

@@ -29,14 +29,12 @@ Explained explain_config(const AttentionProblem& problem, const KernelConfig& co
   return result;
 }
 
-/// Of the launch that does the products. Where a plan has several a row names the most registers that any of them
-/// takes: those of this one, which has the largest accumulators. None for a problem of more tiles than a launch can
-/// have.
+/// Of the launch that does the products. None for a problem of more tiles than a launch can have.
 std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Explained& explained,
                                       const DeviceSpec& device) {
   const KernelPlan plan = generate(problem, explained.config, device);
   try {
-    return occupancy_of(main_launch(plan), problem, explained.registers, device);
+    return occupancy_of_main(plan, problem, explained.registers, device);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
     return std::nullopt;

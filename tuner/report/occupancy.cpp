@@ -1,7 +1,9 @@
 #include "tuner/report/occupancy.h"
-#include "generator/rounding.h"
 
 #include <algorithm>
+
+#include "generator/device/register_limit.h"
+#include "generator/rounding.h"
 
 namespace attune {
 
@@ -31,9 +33,19 @@ Occupancy occupancy_of(const KernelLaunch& launch, const AttentionProblem& probl
 }
 
 const KernelLaunch& main_launch(const KernelPlan& plan) {
-  return *std::max_element(
-      plan.launches.begin(), plan.launches.end(),
-      [](const KernelLaunch& a, const KernelLaunch& b) { return a.shared_bytes < b.shared_bytes; });
+  // Those of a bias's gradient are beside them.
+  const auto weight = [](const KernelLaunch& launch) {
+    return launch.tile_rows == TileRows::pairs ? 0 : launch.shared_bytes + 1;
+  };
+  return *std::max_element(plan.launches.begin(), plan.launches.end(),
+                           [&](const KernelLaunch& a, const KernelLaunch& b) { return weight(a) < weight(b); });
+}
+
+Occupancy occupancy_of_main(const KernelPlan& plan, const AttentionProblem& problem, int most_registers,
+                            const DeviceSpec& device) {
+  const KernelLaunch& launch = main_launch(plan);
+  const int limit = register_limit(launch.threads, plan.config.ctas_per_sm, device);
+  return occupancy_of(launch, problem, std::min(most_registers, limit), device);
 }
 
 }  // namespace attune

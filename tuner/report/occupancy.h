@@ -26,7 +26,13 @@ struct Occupancy {
 Occupancy occupancy_of(const KernelLaunch& launch, const AttentionProblem& problem, int registers,
                        const DeviceSpec& device);
 
-/// The launch of a plan that does its products: of those whose CTAs have most shared memory the first.
+/// The launch of a plan that does its products: of those whose CTAs have most shared memory the first, but for one that
+/// does them anew for the gradient of a bias.
 const KernelLaunch& main_launch(const KernelPlan& plan);
+
+/// The occupancy of that launch, where a row names the most registers that any launch of the plan takes: of these it has
+/// no more than the config's CTAs on an SM leave it.
+Occupancy occupancy_of_main(const KernelPlan& plan, const AttentionProblem& problem, int most_registers,
+                            const DeviceSpec& device);
 
 }  // namespace attune

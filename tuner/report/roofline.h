@@ -10,8 +10,8 @@
 namespace attune {
 
 /// What each unit of a device needs for the counted work of a problem, in microseconds at the device's boost clock,
-/// with the instruction that a config's kernels multiply by: none of them is faster than the largest of the three. Where
-/// a call's tensors say which pairs there are, that is what any call must do: write its outputs.
+/// with the instruction that a config's kernels multiply by: none of them is faster than the largest of the three.
+/// Where a call's tensors say which pairs there are, that is what any call must do: write its outputs.
 struct Roofline {
   MatrixInstruction instruction = MatrixInstruction::mma_sync;
   double matrix_us = 0;       ///< count_flops() at the peak rate of `instruction`; 0 where there may be no pairs

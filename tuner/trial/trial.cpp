@@ -30,6 +30,17 @@ AttentionProblem validated(const AttentionProblem& problem) {
   return simplest_mask(problem);
 }
 
+// What keeps the queue full where it is of packed sequences, of which a call has as many as it says: all rows as one.
+AttentionProblem one_sequence(const AttentionProblem& problem) {
+  AttentionProblem one = problem;
+  if (problem.packed) {
+    one.packed = false;
+    one.batch = 1;
+    one.lengths = Lengths::whole;
+  }
+  return one;
+}
+
 TermValues merged(TermValues terms, const AttentionProblem& problem, const TermValues& given) {
   for (const Operand operand : term_inputs_of(problem))
     if (!given.bytes(operand).empty()) terms.set(operand, given.of<std::byte>(operand));
@@ -63,7 +74,7 @@ struct TrialBench::State {
         terms(merged(random_terms(problem, with_seed), problem, given)),
         runtime(device, nullptr, runtime_templates()),
         tensors(device, problem),
-        forward(device, runtime, problem) {
+        forward(device, runtime, one_sequence(problem)) {
     try {
       no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
       if (!no_memory.empty()) return;
@@ -194,7 +205,7 @@ struct TrialBench::State {
     };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
     // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
-    if (!prepared.plan.buffers.empty()) forward.prepare();
+    if (!prepared.plan.buffers.empty() || problem.packed) forward.prepare();
     const PreparedAttention& occupying = forward.prepared() ? *forward.prepared() : prepared;
     work.occupy = [this, &occupying, &workspace, scale = timed.softmax_scale](std::int64_t factor) {
       AttentionProblem long_problem = forward.problem();

@@ -13,7 +13,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
 FORWARD, BACKWARD = 0, 1
-Q, K, V, O, LSE, D_Q, D_K, D_V, D_O, D_LSE, SINKS, D_SINKS, SEQUSED_Q, SEQUSED_KV, ALIBI_SLOPES, BIAS, ATTENTION_MASK, D_BIAS = range(18)
+Q, K, V, O, LSE, D_Q, D_K, D_V, D_O, D_LSE, SINKS, D_SINKS, SEQUSED_Q, SEQUSED_KV, ALIBI_SLOPES, BIAS, ATTENTION_MASK, D_BIAS, CU_SEQLENS_Q, CU_SEQLENS_KV = range(20)
 PAIRS, PAIRS_BATCH, PAIRS_HEADS, PAIRS_QUERIES = 1, 2, 4, 8
 MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET, MASK_WINDOW = 0, 1, 2, 3, 4
 LOG_LEVELS = {"debug": 0, "info": 1, "warning": 2}
@@ -50,7 +50,7 @@ class Problem(ctypes.Structure):
         ("bias_fp32", c_int32),
         ("attention_mask", c_int32),
         ("bias_gradient", c_int32),
-        ("reserved", c_int32),
+        ("packed", c_int32),
     ]
 
 

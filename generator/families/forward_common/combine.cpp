@@ -83,6 +83,10 @@ KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slo
 void check_key_parts(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                      std::vector<std::string>* reasons) {
   if (config.key_parts == 1) return;
+  if (problem.packed) {
+    reasons->push_back("parts: packed sequences have their keys in one part; leave the word out");
+    return;
+  }
   if (config.key_parts == kFixedParts) {
     const std::int64_t parts = ceil_div(problem.seq_kv, kKeysOfPart), rows = rows_of(problem);
     if (rows <= most_rows_of_fixed_parts(device) / parts) return;

@@ -25,6 +25,10 @@ constexpr PublishedTile kPublished[] = {
 // On an H200 the fastest of eight configs at D = 112 (causal, S = 4096) spilled 324 bytes.
 constexpr int kSpillAllowanceBytes = 512;
 
+bool supports(const Question& question, Reasons* reasons) {
+  return supports_mma_sync(question, reasons) && supports_packed_sequences(question.problem, reasons);
+}
+
 std::optional<KernelConfig> default_of(const Question& question) {
   return forward_sm80_default(question.problem, question.device);
 }
@@ -69,8 +73,8 @@ KernelFamily forward_sm80_family() {
           .pass = Pass::forward,
           .set = kForwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
-          .terms = kTerms,
-          .supports = supports_mma_sync,
+          .terms = kTermsOfForward,
+          .supports = supports,
           .check = check_forward_sm80,
           .enumerate = enumerate_forward_sm80,
           .default_config = default_of,

@@ -23,6 +23,10 @@ constexpr PublishedTile kPublished[] = {
 // The fastest kernel of 18 problems spilled up to 232 bytes, all outside the loop over keys.
 constexpr int kSpillAllowanceBytes = 256;
 
+bool supports(const Question& question, Reasons* reasons) {
+  return supports_wgmma(question, reasons) && supports_packed_sequences(question.problem, reasons);
+}
+
 std::optional<KernelConfig> default_of(const Question& question) {
   return forward_sm90_default(question.problem, question.device);
 }
@@ -61,8 +65,8 @@ KernelFamily forward_sm90_family() {
           .pass = Pass::forward,
           .set = kForwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
-          .terms = kTerms,
-          .supports = supports_wgmma,
+          .terms = kTermsOfForward,
+          .supports = supports,
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,
           .default_config = default_of,

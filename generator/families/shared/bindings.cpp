@@ -38,12 +38,17 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_head_of_batch(problem, bindings);
   bindings->set("tile_heads_of_batch", config.pack_gqa ? "args.heads_kv" : "args.heads_q");
   bindings->set("group", heads_of_tile(problem, config));
+  bindings->conditions["packed_sequences"] = problem.packed;
+  bindings->set("sequence_rows", problem.packed ? "`cu_seqlens_q` and `cu_seqlens_kv` name" : "lie in the tensors");
+  bindings->set("tile_positions", config.pack_gqa ? "kBlockQ / kGroup" : "kBlockQ");
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");
   bind_score_unit(problem, bindings);
   bind_invariance(problem, config, bindings);
-  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed)
-    bindings->set("tile_heads", config.pack_gqa ? "heads_kv" : "heads_q");
+  if (config.tile_order != TileOrder::head_major && config.tile_order != TileOrder::head_major_reversed) {
+    const std::string heads = config.pack_gqa ? "args.heads_kv" : "args.heads_q";
+    bindings->set("tile_heads", problem.packed ? heads : "args.batch * " + heads);
+  }
   bindings->set("tile_order", partial_name(to_string(config.tile_order)));
 }
 

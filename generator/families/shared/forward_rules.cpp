@@ -135,7 +135,19 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
     changed("without even-tiles, which do not fit");
   }
   if (leave_clusters(problem, &config)) changed(kWithoutClusters);
+  if (problem.packed && config.key_parts != 1) {
+    config.key_parts = 1;
+    changed("without parts, which packed sequences do not have");
+  }
   return adaptation;
+}
+
+bool supports_packed_sequences(const AttentionProblem& problem, Reasons* reasons) {
+  if (!problem.packed || !problem.invariant) return true;
+  reasons->push_back(
+      "packed sequences of an invariant problem: sums of parts of the keys have their places by tiles of whole tensors; "
+      "leave one of the two words out");
+  return false;
 }
 
 int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config) {

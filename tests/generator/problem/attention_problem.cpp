@@ -219,6 +219,9 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.mask_offset = -(1ll << 31); }),
              ContainsSubstring("mask offset"));
   CHECK(complaint_about([](AttentionProblem& p) { p.mask_offset = -100000; }).empty());
+  CHECK(complaint_about([](AttentionProblem& p) { p.packed = true; }).empty());
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.packed = true, p.bias = PairTensor::hqk; }),
+             ContainsSubstring("packed sequences with a bias"));
 }
 
 TEST_CASE("windows: the simplest mask that says the same", "[nogpu]") {

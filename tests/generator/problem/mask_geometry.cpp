@@ -164,3 +164,15 @@ TEST_CASE("other lengths leave a mask what it is", "[nogpu]") {
   CHECK(cut("sq100 skv300 window=3,open") == "forward bf16 b1 hq1 sq10 skv30 d64 window=3,open");
   CHECK(cut("sq100 skv300 window=4,0@-2") == "forward bf16 b1 hq1 sq10 skv30 d64 window=4,0@-2");
 }
+
+TEST_CASE("packed sequences are rated as equal ones", "[nogpu]") {
+  const auto equal = [](const char* text) { return canonical_text(with_equal_lengths(parse_problem(text))); };
+  CHECK(equal("b4 sq4096 d64 packed") == "forward bf16 b4 hq1 sq1024 d64 used");
+  CHECK(equal("b4 sq4096 skv8192 d64 causal packed") == "forward bf16 b4 hq1 sq1024 skv2048 d64 causal used");
+  CHECK(equal("b3 sq100 d64 causal-top-left used-top-left packed") == "forward bf16 b3 hq1 sq34 d64 causal used-top-left");
+  CHECK(equal("b4 sq4096 d64 window=127,0 packed") == "forward bf16 b4 hq1 sq1024 d64 window=127,0 used");
+  CHECK(equal("b4 sq4096 d64") == "forward bf16 b4 hq1 sq4096 d64");
+  // Of one sequence alone.
+  CHECK(count_attended_pairs(parse_problem("b4 sq4096 d64 packed")) == 1024 * 1024);
+  CHECK(count_flops(parse_problem("b4 sq4096 d64 packed")) == 4.0 * 64 * 4 * 1024 * 1024);
+}

@@ -58,13 +58,16 @@ TEST_CASE("strides of packed tensors", "[nogpu]") {
 TEST_CASE("each operand has names of its own, and is read or written by some pass", "[nogpu]") {
   const AttentionProblem forward = parse_problem("forward sink used alibi bias=bhqk attention-mask=b11k"),
                          backward =
-                             parse_problem("backward sink used alibi bias=bhqk bias-gradient attention-mask=b11k");
+                             parse_problem("backward sink used alibi bias=bhqk bias-gradient attention-mask=b11k"),
+                         packed = parse_problem("forward packed");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
     CHECK(identifiers.insert(identifier(operand)).second);
     const auto in = [&](const OperandList& operands) { return std::count(operands.begin(), operands.end(), operand); };
-    CHECK(in(inputs_of(forward)) + in(outputs_of(forward)) + in(inputs_of(backward)) + in(outputs_of(backward)) >= 1);
+    CHECK(in(inputs_of(forward)) + in(outputs_of(forward)) + in(inputs_of(backward)) + in(outputs_of(backward)) +
+              in(inputs_of(packed)) >=
+          1);
     CHECK(is_written(operand) == (in(outputs_of(forward)) + in(outputs_of(backward)) > 0));
   }
 }
@@ -79,6 +82,8 @@ TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   CHECK(names(inputs_of(parse_problem("forward sink"))) == "q k v sinks ");
   CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
   CHECK(names(inputs_of(parse_problem("forward used"))) == "q k v seqused_q seqused_kv ");
+  CHECK(names(inputs_of(parse_problem("forward packed"))) ==
+        "q k v seqused_q seqused_kv cu_seqlens_q cu_seqlens_kv ");
   CHECK(names(inputs_of(parse_problem("forward alibi"))) == "q k v alibi_slopes ");
   CHECK(names(inputs_of(parse_problem("forward bias=bhqk"))) == "q k v bias ");
   CHECK(names(inputs_of(parse_problem("forward attention-mask=11qk"))) == "q k v attention_mask ");
@@ -92,4 +97,11 @@ TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   CHECK(shape == OperandShape{1, 6, 1, 1, ElementType::fp32});
   CHECK(operand_shape(parse_problem("b3 hq6 used"), Operand::seqused_kv) ==
         OperandShape{3, 1, 1, 1, ElementType::int32});
+  const AttentionProblem packed = parse_problem("b3 hq6 hkv2 sq100 skv300 d72 packed alibi");
+  CHECK(operand_shape(packed, Operand::q) == OperandShape{1, 6, 100, 72, ElementType::bf16});
+  CHECK(operand_shape(packed, Operand::v) == OperandShape{1, 2, 300, 72, ElementType::bf16});
+  CHECK(operand_shape(packed, Operand::lse) == OperandShape{1, 6, 100, 1, ElementType::fp32});
+  CHECK(operand_shape(packed, Operand::alibi_slopes) == OperandShape{3, 6, 1, 1, ElementType::fp32});
+  CHECK(operand_shape(packed, Operand::cu_seqlens_kv) == OperandShape{4, 1, 1, 1, ElementType::int32});
+  CHECK(operand_shape(packed, Operand::seqused_q) == OperandShape{3, 1, 1, 1, ElementType::int32});
 }

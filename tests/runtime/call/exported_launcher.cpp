@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[18];
-  long long strides[18][3];
+  void* data[20];
+  long long strides[20][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -147,7 +147,7 @@ struct Asked {
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 18);
+static_assert(kOperandCount == 20);
 
 struct Exported {
   const char* problem;

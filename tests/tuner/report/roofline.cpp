@@ -140,7 +140,7 @@ void find_occupancy_of_presets(std::size_t stride) {
     const Measurement& row = rows[i];
     const DeviceSpec device = find_device_by_name(row.device).value();
     const KernelPlan plan = generate(row.problem, row.config, device);
-    const Occupancy found = occupancy_of(main_launch(plan), row.problem, row.registers, device);
+    const Occupancy found = occupancy_of_main(plan, row.problem, row.registers, device);
     INFO(canonical_text(row.problem) << ": " << canonical_text(row.config) << ", " << row.registers << " registers");
     CHECK(found.ctas_per_sm >= row.config.ctas_per_sm);
     CHECK(found.waves > 0);

@@ -1,0 +1,30 @@
+// The rows of one of the sequences that lie one behind the other, and how far the mask's diagonals have moved: with the difference of the sequence's ends.
+struct SequenceRows {
+  i64 batch;
+  i32 queries, keys, first_query, first_key;
+  i64 moved = 0;
+
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 sequence) : batch(sequence) {
+    first_query = within(ld_global_i32(args.cu_seqlens_q + batch), args.seq_q);
+    first_key = within(ld_global_i32(args.cu_seqlens_kv + batch), args.seq_kv);
+    queries = counted(args.seqused_q, batch, end_of_queries(args, batch) - first_query);
+    keys = counted(args.seqused_kv, batch, within(ld_global_i32(args.cu_seqlens_kv + batch + 1), args.seq_kv) - first_key);
+    if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
+  }
+
+  __device__ __forceinline__ static i32 end_of_queries(const Arguments& args, i64 sequence) { return within(ld_global_i32(args.cu_seqlens_q + sequence + 1), args.seq_q); }
+
+ private:
+  __device__ __forceinline__ static i32 within(i32 row, i32 most) { return row > most ? most : row < 0 ? 0 : row; }
+  __device__ __forceinline__ static i32 counted(const i32* said, i64 batch, i32 stored) {
+    const i32 most = stored < 0 ? 0 : stored;
+    return said == nullptr ? most : within(ld_global_i32(said + batch), most);
+  }
+};
+
+// The one of a row of all queries: the first that ends behind it. There is one of each row.
+__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 /*batch*/, i32 row) {
+  i64 sequence = 0;
+  while (sequence < args.batch - 1 && SequenceRows::end_of_queries(args, sequence) <= row) ++sequence;
+  return SequenceRows(args, sequence);
+}

@@ -1,0 +1,72 @@
+// Forward kernels of sequences that lie one behind the other: one to 37 of them, without rows, with one row, and of no
+// multiple of any tile, among rows of NaN that are in no sequence or do not count.
+#include <string>
+
+#include "generator/families/family_word.h"
+#include "tests/catch.h"
+#include "tests/kernels/devices.h"
+#include "tests/kernels/forward_checks.h"
+
+namespace attune::tests {
+namespace {
+
+const Configs kSm80 = {"sm80 q64 kv32 w4 st2", "sm80 q16 kv16 w1 st3 rescale10 order=tile-major",
+                       "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8",
+                       "sm80 q32 kv16 w2 st2 rescale10 pack-gqa order=head-major-reversed"};
+const Configs kSm90 = {"sm90 q64 kv32 st2 rescale8",
+                       "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
+                       "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent order=l2-sections-reversed",
+                       "sm90 q128 kv64 st2 overlap=across psmem scheduler=static-persistent order=tile-major-reversed",
+                       "sm90 q64 kv32 st1 exp4 overlap=within pack-gqa ascending-keys"};
+
+constexpr const char* kMasks[] = {"packed",
+                                  "causal packed",
+                                  "causal-top-left used-top-left packed",
+                                  "causal@-30 packed sink softcap2",
+                                  "window=50,20 packed alibi",
+                                  "window=40,open@10 used-top-left packed sink"};
+
+void check_forward(Devices& devices, const Configs& configs) {
+  std::uint32_t number = 0;
+  for (const char* config : configs) {
+    for (const char* sizes : {"b1 sq70", "b4 sq300 skv260", "b37 sq700", "b5 sq3 skv900"}) {
+      for (const char* mask : kMasks) {
+        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+        const std::string layout = number % 5 == 0 ? " bhsd" : "";
+        ForwardCase test = case_from("forward " + dtype + sizes + " hq4 hkv2 d64 " + mask + layout, config);
+        test.seed = number;
+        test.placement = number % 3 == 0   ? Placement::padded
+                         : number % 7 == 0 ? Placement::reversed
+                                           : Placement::packed;
+        // TMA takes no rows that lie backwards.
+        if (test.config.family == FamilyWord::sm90 && test.placement == Placement::reversed)
+          test.placement = Placement::padded;
+        if (test.placement == Placement::reversed) test.problem.alignment = 2;
+        test.with_lse = number % 4 != 0;
+        check_case(devices, test);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("packed sequences in forward are right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  devices.draw = CaseDraw(4);
+  check_forward(devices, kSm80);
+}
+
+TEST_CASE("packed sequences in sm90 forward are right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  devices.draw = CaseDraw(4);
+  check_forward(devices, kSm90);
+}
+
+TEST_CASE("packed sequences in forward are right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_forward(devices, kSm80);
+  if (devices.spec().compute_major == 9) check_forward(devices, kSm90);
+}
+
+}  // namespace attune::tests
