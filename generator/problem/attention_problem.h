@@ -58,7 +58,8 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 /// where a call names none. What lies behind is read into no result, whatever it holds. Queries there see nothing, and
 /// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys. Packed sequences lie one behind
 /// the other in tensors of one batch entry of seq_q and seq_kv rows: sequence b is the rows cu_seqlens_q[b] up to, and
-/// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each; rows that are in no sequence are not written.
+/// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each; rows that are in no sequence are not
+/// written.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
@@ -87,8 +88,8 @@ struct AttentionProblem {
   PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
   Lengths lengths = Lengths::whole;
-  /// The sequences lie one behind the other: Q (1, Hq, Sq, D) and so on, where `batch` is the number of sequences. Their
-  /// lengths are used ones: the mask is named for a sequence of all rows.
+  /// The sequences lie one behind the other: Q (1, Hq, Sq, D) and so on, where `batch` is the number of sequences.
+  /// Their lengths are used ones: the mask is named for a sequence of all rows.
   bool packed = false;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)

@@ -67,8 +67,8 @@ struct MaskGeometry {
 /// rows what its mask is.
 MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys);
 
-/// Attended (query, key) pairs of one head of a batch entry; exact, but of packed sequences, whose lengths a problem does
-/// not know: those of one of so many equal ones.
+/// Attended (query, key) pairs of one head of a batch entry; exact, but of packed sequences, whose lengths a problem
+/// does not know: those of one of so many equal ones.
 std::int64_t count_attended_pairs(const AttentionProblem& problem);
 
 /// Whether any pair may be hidden, so that kernels of the mask hold a predicate.
@@ -85,8 +85,8 @@ bool lengthens_tiles(MaskKind mask);
 /// same.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);
 
-/// What packed sequences are rated as: as many of equal lengths, each in a batch entry of its own. Other problems stay as
-/// they are.
+/// What packed sequences are rated as: as many of equal lengths, each in a batch entry of its own. Other problems stay
+/// as they are.
 AttentionProblem with_equal_lengths(const AttentionProblem& problem);
 
 }  // namespace attune

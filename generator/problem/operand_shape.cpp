@@ -71,8 +71,9 @@ constexpr OperandFacts kFacts[] = {
     {"attention_mask", "attention_mask", shape_of_attention_mask, reads, reads, true,
      OperandOf::attention_mask},                                                       // Operand::attention_mask
     {"dbias", "d_bias", shape_of_bias, none, writes, true, OperandOf::bias_gradient},  // Operand::d_bias
-    {"cu_seqlens_q", "cu_seqlens_q", shape_of_begins, reads, reads, false, OperandOf::packed},     // Operand::cu_seqlens_q
-    {"cu_seqlens_kv", "cu_seqlens_kv", shape_of_begins, reads, reads, false, OperandOf::packed},  // Operand::cu_seqlens_kv
+    {"cu_seqlens_q", "cu_seqlens_q", shape_of_begins, reads, reads, false, OperandOf::packed},  // Operand::cu_seqlens_q
+    {"cu_seqlens_kv", "cu_seqlens_kv", shape_of_begins, reads, reads, false,
+     OperandOf::packed},  // Operand::cu_seqlens_kv
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

@@ -75,10 +75,10 @@ ReferenceForward reference_of_sequences(const AttentionProblem& problem, std::sp
   ReferenceForward reference = allocate_reference(problem);
   for (const PackedSequence& sequence : packed_sequences_of(problem, terms)) {
     const AttentionProblem& alone = sequence.problem;
-    const ReferenceForward result = reference_forward(
-        alone, rows_of(problem, q, Operand::q, sequence.first_query, alone.seq_q),
-        rows_of(problem, k, Operand::k, sequence.first_key, alone.seq_kv),
-        rows_of(problem, v, Operand::v, sequence.first_key, alone.seq_kv), sequence.terms);
+    const ReferenceForward result =
+        reference_forward(alone, rows_of(problem, q, Operand::q, sequence.first_query, alone.seq_q),
+                          rows_of(problem, k, Operand::k, sequence.first_key, alone.seq_kv),
+                          rows_of(problem, v, Operand::v, sequence.first_key, alone.seq_kv), sequence.terms);
     for (std::int64_t head = 0; head < problem.heads_q; ++head) {
       for (std::int64_t row = 0; row < sequence.stored_queries; ++row) {
         const auto to = static_cast<std::size_t>(head * problem.seq_q + sequence.first_query + row),

@@ -17,8 +17,8 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
 RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query);
 RowRange attending_queries(const MaskGeometry& sequence, std::int64_t key);  ///< the other way about
 
-/// One of packed sequences as a problem of its own: of one batch entry that has its rows (one, which is not used, where it
-/// has none), of which the used lengths among `terms` count.
+/// One of packed sequences as a problem of its own: of one batch entry that has its rows (one, which is not used, where
+/// it has none), of which the used lengths among `terms` count.
 struct PackedSequence {
   AttentionProblem problem;
   TermValues terms;

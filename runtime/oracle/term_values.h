@@ -46,8 +46,8 @@ void require_terms(const AttentionProblem& problem, const TermValues& terms);
 /// each sum; slopes fall from head to head as models have them, to 2^-8; biases are normal, with -inf for one in eight,
 /// and masks true for fifteen in sixteen pairs of one document, of eight of any lengths that follow each other, or of
 /// the first keys, half of them or more, where the mask repeats along the queries; used lengths lie evenly between none
-/// and all, but for the first batch entry of several, which has all; packed sequences are cut anywhere, queries and keys
-/// of equal numbers alike, and use up to twice as many rows as they have in the mean.
+/// and all, but for the first batch entry of several, which has all; packed sequences are cut anywhere, queries and
+/// keys of equal numbers alike, and use up to twice as many rows as they have in the mean.
 TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed);
 
 /// TermValues in device memory.

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source 3387b43cff9bc3c5
+// attune reference forward fp16 d40 causal · source 66df3866157ae376
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_c07e05f10b6202fb {
+namespace attune_664a636579101809 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -111,11 +111,15 @@ struct QueryRow {
 
 // The rows of a batch entry that count, and how far the mask's diagonals have moved.
 struct SequenceRows {
-  i32 queries, keys;
+  i64 batch;
+  i32 queries, keys, first_query = 0, first_key = 0;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 /*batch*/) : queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
 };
+
+// The one of a row of the queries of a batch entry.
+__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 batch, i32 /*row*/) { return SequenceRows(args, batch); }
 
 // Keys [begin, end) that a query attends to: said here once more, apart from what the kernels say.
 struct AttendedKeys {
@@ -221,12 +225,13 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
 extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
   const i32 head_kv = query.head / args.group_size;
-  const SequenceRows rows(args, query.batch);
-  const AttendedKeys keys = query.row < rows.queries ? attended_keys(args, rows, query.row) : AttendedKeys{0, 0};
+  const SequenceRows rows = sequence_of_query(args, query.batch, query.row);
+  const i32 position = query.row - rows.first_query;  // in the sequence
+  const AttendedKeys keys = position < rows.queries ? attended_keys(args, rows, position) : AttendedKeys{0, 0};
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
-  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head;
-  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head;
+  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head + rows.first_key * args.k_stride_row;
+  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head + rows.first_key * args.v_stride_row;
   const u32 shared = shared_base();
 
   for (i32 d = thread_index(); d < kHeadDim; d += kThreads) {
@@ -238,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, query.batch, query.head, query.row, first + mine)
+    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, rows.batch, query.head, position, first + mine)
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }
@@ -246,4 +251,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c07e05f10b6202fb
+}  // namespace attune_664a636579101809

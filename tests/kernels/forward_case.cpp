@@ -216,7 +216,9 @@ std::vector<std::int32_t> draw_begins(const AttentionProblem& problem, std::int6
     begins.push_back(static_cast<std::int32_t>(std::min(row, all)));
     const std::int64_t mean = std::max<std::int64_t>(1, all / problem.batch);
     const std::uint32_t kind = (*random)() % 6;
-    row += kind == 0 ? 0 : kind == 1 ? 1 : static_cast<std::int64_t>((*random)() % static_cast<std::uint32_t>(2 * mean));
+    row += kind == 0   ? 0
+           : kind == 1 ? 1
+                       : static_cast<std::int64_t>((*random)() % static_cast<std::uint32_t>(2 * mean));
   }
   const bool rest = (*random)() % 3 != 0;
   begins.push_back(static_cast<std::int32_t>(rest ? all : std::min(row, all)));
@@ -535,8 +537,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
 
 ForwardResult run_forward(AttentionRuntime& runtime, const ForwardCase& test, const ForwardData& data, Stream stream) {
   const std::shared_ptr<Device>& device = runtime.device();
-  const auto lse_count =
-      static_cast<std::size_t>(operand_shape(test.problem, Operand::lse).elements()) + 2 * kLseGuard;
+  const auto lse_count = static_cast<std::size_t>(operand_shape(test.problem, Operand::lse).elements()) + 2 * kLseGuard;
   float poison = 0;
   std::memcpy(&poison, &kPoisonSingle, 4);
   const DeviceBuffer q = upload(device, data.q.memory), k = upload(device, data.k.memory),

@@ -266,6 +266,7 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
       if (is_of_call(field) && field.form != ProblemFieldForm::mask) field.set(found, field.get(named));
     }
     found.alignment = named.alignment;
+    if (named.packed) found.batch = named.batch;  // which the file's cu_seqlens_q is held to
     if (!(found == named)) disagrees(fmt::format("--problem \"{}\"", canonical_text(named)));
     apply_used_lengths(found);
     validate(found);

@@ -50,7 +50,8 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
   const auto size = [](std::int64_t extent) { return static_cast<std::uint64_t>(extent); };
   if (operand == Operand::sinks) return {size(shape.heads)};
   if (operand == Operand::alibi_slopes) return {size(shape.batch), size(shape.heads)};
-  if (operand == Operand::seqused_q || operand == Operand::seqused_kv) return {size(shape.batch)};
+  if (facts_of(operand).of == OperandOf::used_lengths || facts_of(operand).of == OperandOf::packed)
+    return {size(shape.batch)};
   std::vector<std::uint64_t> sizes = {size(shape.batch), size(shape.heads), size(shape.rows)};
   if (!has_strides(operand)) return sizes;
   if (is_of_pairs(operand)) {
@@ -64,8 +65,9 @@ std::vector<std::uint64_t> shape_in(const AttentionProblem& problem, Operand ope
 
 // What there is a number for.
 std::string_view unit_of(Operand operand) {
-  return operand == Operand::sinks          ? "query head"
-         : operand == Operand::alibi_slopes ? "batch entry and query head"
+  return operand == Operand::sinks                   ? "query head"
+         : operand == Operand::alibi_slopes          ? "batch entry and query head"
+         : facts_of(operand).of == OperandOf::packed ? "sequence, and one more"
          : is_of_pairs(operand) ? "query and key of each batch entry and query head, with 1 where it repeats"
                                 : "batch entry";
 }
@@ -129,13 +131,33 @@ QkvFile read_qkv(const std::filesystem::path& path, Layout layout) {
   return result;
 }
 
+AttentionProblem with_sequences_of(const std::filesystem::path& path, AttentionProblem problem) {
+  if (!problem.packed) return problem;
+  SafetensorsReader file(path);
+  const std::string name(to_string(Operand::cu_seqlens_q));
+  const std::vector<std::uint64_t>& shape = file.find(name).shape;
+  if (shape.size() != 1 || shape[0] < 2) {
+    refuse_file(path, fmt::format("tensor '{}' has shape [{}]: expected one number for each sequence, and one more",
+                                  name, fmt::join(shape, ", ")));
+  }
+  const auto sequences = static_cast<std::int64_t>(shape[0]) - 1;
+  if (problem.batch != 1 && problem.batch != sequences) {
+    refuse_file(path,
+                fmt::format("'{}' is of {} packed sequences, and the batch is {}: q, k and v have one batch entry "
+                            "of all rows, and a problem as many as there are sequences",
+                            name, sequences, problem.batch));
+  }
+  problem.batch = sequences;
+  return problem;
+}
+
 TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem) {
   TermValues terms;
   const OperandList operands = term_inputs_of(problem);
   if (operands.begin() == operands.end()) return terms;
   SafetensorsReader file(path);
   const auto is_there = [&](Operand operand) { return file.tensors().contains(std::string(to_string(operand))); };
-  const bool has_lengths = is_there(Operand::seqused_q) || is_there(Operand::seqused_kv);
+  const bool has_lengths = problem.packed || is_there(Operand::seqused_q) || is_there(Operand::seqused_kv);
   for (const Operand operand : operands) {
     const bool may_lack = facts_of(operand).access(problem) == Access::may_read;
     if (may_lack && has_lengths && !is_there(operand)) continue;

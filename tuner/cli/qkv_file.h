@@ -20,10 +20,14 @@ struct QkvFile {
 /// Throws Error(invalid_argument) or Error(io) that names the file, the tensor and what is wrong.
 QkvFile read_qkv(const std::filesystem::path& path, Layout layout);
 
+/// The problem with as many sequences as the file's `cu_seqlens_q` (I32, sequences + 1) says, where they are packed.
+/// Throws as read_qkv().
+AttentionProblem with_sequences_of(const std::filesystem::path& path, AttentionProblem problem);
+
 /// What the terms of a problem read, from tensors of the operands' names: `sinks`, F32, (query heads);
 /// `alibi_slopes`, F32, (batch, query heads); `bias`, as q or F32, and `attention_mask`, BOOL, (batch, query heads,
 /// queries, keys) with 1 of those along which the problem says that they repeat; `seqused_q` and `seqused_kv`, or one
-/// of them, I32, (batch). Throws as read_qkv().
+/// of them, I32, (batch); `cu_seqlens_q` and `cu_seqlens_kv`, I32, (sequences + 1). Throws as read_qkv().
 TermValues read_terms(const std::filesystem::path& path, const AttentionProblem& problem);
 
 /// Writes random normal q, k and v of a problem, and what its terms read: what is given, and random_terms() of the

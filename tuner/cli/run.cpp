@@ -90,7 +90,7 @@ ReferenceForward reference_of(AttentionRuntime& runtime, const AttentionProblem&
 int run(const RunOptions& options) {
   options.output.leave_stdout_to(options.output_path);
   const QkvFile input = read_qkv(options.input_path, options.problem.layout());
-  const AttentionProblem problem = options.problem.problem_of(input.problem);
+  const AttentionProblem problem = with_sequences_of(options.input_path, options.problem.problem_of(input.problem));
   const TermValues terms = read_terms(options.input_path, problem);
   const ChosenDevice chosen = options.device.choose();
   if (!chosen.why.empty()) warn(chosen.why);
@@ -150,7 +150,8 @@ Verb make_run(CommandLine& command) {
           "batch entry and query head; with --bias and --attention-mask also bias (as q, or F32 with --bias-fp32) and "
           "attention_mask (BOOL), (batch, query heads, queries, keys) with 1 of those along which they repeat; with "
           "--lengths used also seqused_q and "
-          "seqused_kv (I32), or one of them, a number of rows for each batch entry")
+          "seqused_kv (I32), or one of them, a number of rows for each batch entry; with --packed cu_seqlens_q and "
+          "cu_seqlens_kv (I32), the row where each sequence begins and where the last one ends")
       .required();
   verb->add_option("--output", options->output_path,
                    "safetensors to write: o as q is, lse as F32 (batch, head, seq); - is standard output")

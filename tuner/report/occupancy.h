@@ -30,8 +30,8 @@ Occupancy occupancy_of(const KernelLaunch& launch, const AttentionProblem& probl
 /// does them anew for the gradient of a bias.
 const KernelLaunch& main_launch(const KernelPlan& plan);
 
-/// The occupancy of that launch, where a row names the most registers that any launch of the plan takes: of these it has
-/// no more than the config's CTAs on an SM leave it.
+/// The occupancy of that launch, where a row names the most registers that any launch of the plan takes: of these it
+/// has no more than the config's CTAs on an SM leave it.
 Occupancy occupancy_of_main(const KernelPlan& plan, const AttentionProblem& problem, int most_registers,
                             const DeviceSpec& device);
 

@@ -145,7 +145,8 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
 bool supports_packed_sequences(const AttentionProblem& problem, Reasons* reasons) {
   if (!problem.packed || !problem.invariant) return true;
   reasons->push_back(
-      "packed sequences of an invariant problem: sums of parts of the keys have their places by tiles of whole tensors; "
+      "packed sequences of an invariant problem: sums of parts of the keys have their places by tiles of whole "
+      "tensors; "
       "leave one of the two words out");
   return false;
 }

@@ -169,7 +169,8 @@ TEST_CASE("packed sequences are rated as equal ones", "[nogpu]") {
   const auto equal = [](const char* text) { return canonical_text(with_equal_lengths(parse_problem(text))); };
   CHECK(equal("b4 sq4096 d64 packed") == "forward bf16 b4 hq1 sq1024 d64 used");
   CHECK(equal("b4 sq4096 skv8192 d64 causal packed") == "forward bf16 b4 hq1 sq1024 skv2048 d64 causal used");
-  CHECK(equal("b3 sq100 d64 causal-top-left used-top-left packed") == "forward bf16 b3 hq1 sq34 d64 causal used-top-left");
+  CHECK(equal("b3 sq100 d64 causal-top-left used-top-left packed") ==
+        "forward bf16 b3 hq1 sq34 d64 causal used-top-left");
   CHECK(equal("b4 sq4096 d64 window=127,0 packed") == "forward bf16 b4 hq1 sq1024 d64 window=127,0 used");
   CHECK(equal("b4 sq4096 d64") == "forward bf16 b4 hq1 sq4096 d64");
   // Of one sequence alone.

@@ -82,8 +82,7 @@ TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   CHECK(names(inputs_of(parse_problem("forward sink"))) == "q k v sinks ");
   CHECK(names(outputs_of(parse_problem("forward sink"))) == "o lse ");
   CHECK(names(inputs_of(parse_problem("forward used"))) == "q k v seqused_q seqused_kv ");
-  CHECK(names(inputs_of(parse_problem("forward packed"))) ==
-        "q k v seqused_q seqused_kv cu_seqlens_q cu_seqlens_kv ");
+  CHECK(names(inputs_of(parse_problem("forward packed"))) == "q k v seqused_q seqused_kv cu_seqlens_q cu_seqlens_kv ");
   CHECK(names(inputs_of(parse_problem("forward alibi"))) == "q k v alibi_slopes ");
   CHECK(names(inputs_of(parse_problem("forward bias=bhqk"))) == "q k v bias ");
   CHECK(names(inputs_of(parse_problem("forward attention-mask=11qk"))) == "q k v attention_mask ");

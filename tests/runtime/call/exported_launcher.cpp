@@ -142,8 +142,8 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[18];
-  long long strides[18][3];
+  void* data[20];
+  long long strides[20][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };

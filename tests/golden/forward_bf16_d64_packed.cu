@@ -1,0 +1,963 @@
+// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source a9be44e75a0498b8
+//
+// Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
+//
+//   for each block of keys:   S = Q Kᵀ, masked          m' = max(m, rowmax S)
+//                             P = exp2(c S - c m')      l = l·exp2(c m - c m') + rowsum P
+//                             O = O·exp2(c m - c m') + P V
+//   O = O / l,   LSE = 1·m + ln l,   c = 1·log2(e)
+//
+// S = scale·S - slope·|key - diagonal|, before the mask; the diagonal of the last query ends at the last key.
+//
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that `cu_seqlens_q` and `cu_seqlens_kv` name.
+//
+// Each warp owns kWarpRows queries and all keys of a block: S, P and O stay in its registers.
+//
+// The 4 query heads that share K and V lie in a tile together: row r of the tiles is position r / kGroup of head r % kGroup of them.
+//
+// shared memory, bytes:
+//        0  Q  [64][64]   later O
+//     8192  K  [2][64][64]
+//    24576  V  [2][64][64]
+//    40960  end
+
+namespace attune_0259007394e96777 {
+
+// #region primitives: of PTX, the instructions that this kernel uses
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+
+constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
+__device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
+__device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
+
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
+struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
+
+// Address of the CTA's dynamic shared memory in the shared window; all shared addresses are such 32-bit numbers.
+__device__ __forceinline__ u32 shared_base() {
+  extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+  return static_cast<u32>(__cvta_generic_to_shared(dynamic_shared));
+}
+
+__device__ __forceinline__ void st_global_f32(void* to, float x) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  return r;
+}
+
+__device__ __forceinline__ i32 ld_global_i32(const i32* from) {
+  i32 r;
+  asm volatile("ld.global.nc.s32 %0, [%1];" : "=r"(r) : "l"(from));
+  return r;
+}
+__device__ __forceinline__ float ld_global_f32(const float* from) {
+  float r;
+  asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(r) : "l"(from));
+  return r;
+}
+
+// Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
+__device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+__device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most kPending of this thread's youngest groups are under way.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// x of the lane whose index differs in the bits of kMask.
+template <int kMask>
+__device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
+  float r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+
+__device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// Clamped to [0, 1]; NaN becomes 0.
+__device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ float abs_f32(float x) { return fabsf(x); }
+
+__device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float lg2_approx_ftz_f32(float x) {
+  float r;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
+// All threads of the CTA.
+__device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+
+// All lanes of the warp; orders their accesses to shared memory.
+__device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
+
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
+
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
+// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+__device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+}
+
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
+// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+__device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_m16n8k8_f32_bf16(float (&d)[4], const u32 (&a)[2], u32 b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+}
+// #endregion
+
+struct Arguments {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* o;
+  float* lse;
+  i64 q_stride_batch;
+  i64 q_stride_head;
+  i64 q_stride_row;
+  i64 k_stride_batch;
+  i64 k_stride_head;
+  i64 k_stride_row;
+  i64 v_stride_batch;
+  i64 v_stride_head;
+  i64 v_stride_row;
+  i64 o_stride_batch;
+  i64 o_stride_head;
+  i64 o_stride_row;
+  i32 batch;
+  i32 heads_q;
+  i32 heads_kv;
+  i32 seq_q;
+  i32 seq_kv;
+  i32 query_tiles;
+  const i32* seqused_q;
+  const i32* seqused_kv;
+  const i32* cu_seqlens_q;
+  const i32* cu_seqlens_kv;
+  i32 first_offset;
+  i32 mask_offset;
+  i32 diagonals_move;
+  float softmax_scale;
+  const float* alibi_slopes;
+  i64 alibi_slopes_stride_batch;
+  i64 alibi_slopes_stride_head;
+};
+constexpr u32 kArgumentBytes = 232;
+
+constexpr i32 kHeadDimQk = 64, kHeadDimV = 64;  // elements of a row of Q and K, and of V and O
+constexpr i32 kElementBytes = 2;
+constexpr i32 kBlockQ = 64, kBlockKv = 64, kWarps = 4, kStages = 2;
+constexpr bool kEvenTiles = false;     // lengths are multiples of the tiles
+constexpr float kRescaleThreshold = 0;  // in powers of two; 0: rescale at every block
+constexpr bool kPartialBlocks = true;  // whether any block can need a mask
+constexpr i32 kCtasPerSm = 1;
+constexpr i32 kGroup = 4;               // query heads in a tile: a position in the sequence has as many rows
+
+constexpr i32 kThreads = kWarps * kWarpSize;
+constexpr i32 kWarpRows = kBlockQ / kWarps;
+constexpr i32 kRowTiles = kWarpRows / 16;        // m16 tiles of a warp
+constexpr i32 kKeyTiles = kBlockKv / 8;          // n8 tiles of S
+constexpr i32 kChunks = kHeadDimV / 8;            // n8 tiles of O; 16-byte chunks of a row
+constexpr i32 kDimSteps = kHeadDimQk / 16;         // k16 steps of Q Kᵀ
+constexpr bool kDimTail = kHeadDimQk % 16 != 0;    // and a k8 step
+constexpr u32 kRowBytes = 128, kSwizzleMask = 7, kSwizzleShift = 0;
+constexpr i32 kPrefetchGroups = kStages > 1 ? kStages - 1 : 1;  // cp.async groups of the ring's prefetch
+constexpr u32 kQOffset = 0;
+constexpr u32 kKOffset = 8192;
+constexpr u32 kVOffset = 24576;
+constexpr u32 kKvTileBytes = 8192;
+static_assert(kBlockQ % (16 * kWarps) == 0 && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0);
+static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
+static_assert(kRowBytes == kElementBytes * kHeadDimQk && kKvTileBytes == kBlockKv * kRowBytes);
+static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
+
+using ScoreFragments = float[kRowTiles][kKeyTiles][4];
+using OutputFragments = float[kRowTiles][kChunks][4];
+
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
+// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
+// permutation (kSwizzleMask is 0).
+__device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
+  return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
+}
+
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
+// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+struct TileCursor {
+  static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
+  u32 tile, row, chunk, address;
+
+  __device__ __forceinline__ TileCursor(u32 tile, u32 row, u32 chunk)
+      : tile(tile), row(row), chunk(chunk), address(tile + tile_offset(row, chunk)) {}
+  __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
+    return kXor ? (address ^ (chunks << 4)) + rows * kRowBytes : tile + tile_offset(row + rows, chunk + chunks);
+  }
+};
+// Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
+// number of threads, each thread keeps its column and goes down the rows.
+template <i32 kRows, i32 kWorkers>
+struct ThreadChunks {
+  static constexpr bool kColumns = kWorkers % kChunks == 0;
+  static constexpr i32 kSteps = (kRows * kChunks + kWorkers - 1) / kWorkers;
+  static constexpr bool kExact = kRows * kChunks % kWorkers == 0;
+  static constexpr i32 kRowsPerStep = kWorkers / kChunks;
+  i32 worker;
+
+  __device__ __forceinline__ i32 row(i32 i) const {
+    return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
+  }
+  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+};
+
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
+// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+struct TileStream {
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  Chunks chunks;
+  const char* next;  // of this thread's first chunk where it keeps its column, else of the tile
+  i64 row_bytes;
+  i32 existing;      // rows from the next tile on
+
+  __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+        existing(existing) {}
+
+  __device__ __forceinline__ void load_next(u32 to) {
+    const char* at = next;
+#pragma unroll
+    for (i32 i = 0; i < Chunks::kSteps; ++i) {
+      const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+      if (!Chunks::kExact && row >= kRows) break;
+      if (!Chunks::kColumns) at = next + row * row_bytes + chunk * 16;
+      load_chunk(to + tile_offset(row, chunk), at, kAllExist || row < existing);
+      if (Chunks::kColumns) at += Chunks::kRowsPerStep * row_bytes;
+    }
+    next += kRows * row_bytes;
+    existing -= kRows;
+  }
+};
+
+// Copies the first `existing` rows of a tile of shared memory to global memory.
+template <i32 kRows, bool kAllExist, i32 kWorkers>
+__device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i32 existing, i32 worker) {
+  using Chunks = ThreadChunks<kRows, kWorkers>;
+  const Chunks chunks{worker};
+#pragma unroll
+  for (i32 i = 0; i < Chunks::kSteps; ++i) {
+    const i32 row = chunks.row(i), chunk = chunks.chunk(i);
+    if (!Chunks::kExact && row >= kRows) break;
+    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+  }
+}
+// The element type's instructions under one name.
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
+__device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
+// Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
+// up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
+// lies in other sequences, reaches no result.
+struct Sequence {
+  i32 batch, first_query, stored_queries, queries, first_key, keys;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments& args, i32 batch) : batch(batch) {
+    first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
+    stored_queries = rows_between(first_query, begin_of(args.cu_seqlens_q, batch + 1, args.seq_q));
+    queries = used_rows(args.seqused_q, batch, stored_queries);
+    first_key = begin_of(args.cu_seqlens_kv, batch, args.seq_kv);
+    keys = used_rows(args.seqused_kv, batch, rows_between(first_key, begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv)));
+  }
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
+  __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+
+  // Whatever the numbers say, no row that is not there is touched.
+  __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
+    const i32 row = ld_global_i32(begins + batch);
+    return row < 0 ? 0 : row < all ? row : all;
+  }
+
+ private:
+  __device__ __forceinline__ static i32 rows_between(i32 begin, i32 end) { return begin < end ? end - begin : 0; }
+  __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
+    if (counts == nullptr) return stored;
+    const i32 rows = ld_global_i32(counts + batch);
+    return rows < 0 ? 0 : rows < stored ? rows : stored;
+  }
+};
+__device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
+__device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
+
+// The place of a row in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences).
+__device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
+  return static_cast<i64>(head) * args.seq_q + sequence.first_query + row;
+}
+
+// A tile among those of all sequences. Sequence b's begin at number cu_seqlens[b] / rows + b: so many are enough for the ones before, whatever their
+// lengths, and no sum over them is needed. Some numbers are of no tile: there is no row from their first one on.
+struct TileOfSequence {
+  i32 batch, tile;
+
+  __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
+    const auto first_tile = [&](i32 sequence) { return Sequence::begin_of(begins, sequence, all) / rows + sequence; };
+    i32 last = sequences - 1;
+    batch = 0;  // the last one whose first tile is not behind this one
+    while (batch < last) {
+      const i32 middle = batch + (last - batch + 1) / 2;
+      if (first_tile(middle) <= number) {
+        batch = middle;
+      } else {
+        last = middle - 1;
+      }
+    }
+    tile = number - first_tile(batch);
+    if (tile < 0) tile = (all + rows - 1) / rows;  // there are rows before the first sequence
+  }
+};
+
+// The last query among those up to `query`, and whether `query` lies behind all of them.
+__device__ __forceinline__ i32 last_inside(const Arguments&, const Sequence& sequence, i32 query) { return query < sequence.queries ? query : sequence.queries - 1; }
+__device__ __forceinline__ bool is_outside(const Arguments&, const Sequence& sequence, i32 query) { return query >= sequence.queries; }
+
+// How far the diagonals of the mask move: with the ends of the sequence, or not at all.
+__device__ __forceinline__ i64 moved_diagonals(const Arguments& args, const Sequence& sequence) {
+  return args.diagonals_move ? static_cast<i64>(sequence.keys - args.seq_kv) - (sequence.queries - args.seq_q) : 0;
+}
+__device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence& sequence) { return args.first_offset + moved_diagonals(args, sequence); }
+__device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence& sequence) { return args.mask_offset + moved_diagonals(args, sequence); }
+// A query attends to the keys with first_offset <= key - query <= last_offset, a band of diagonals. Neither the first nor the last key of a query
+// falls from one query to the next. A query that attends to no key has its first key behind its last one.
+__device__ __forceinline__ i32 first_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 first = query + first_offset(args, sequence);  // may leave 32 bits
+  return static_cast<i32>(first < 0 ? 0 : first < key_count(args, sequence) ? first : key_count(args, sequence));
+}
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
+  const i64 diagonal = query + last_offset(args, sequence);
+  const i64 last = key_count(args, sequence) - 1;
+  return static_cast<i32>(diagonal < -1 ? -1 : diagonal < last ? diagonal : last);
+}
+__device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence& sequence, i32 key) {
+  const i64 first = key - last_offset(args, sequence);
+  return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
+}
+
+// The keys that a query does not attend to, by their distance from a key.
+struct HiddenKeys {
+  i32 first, last;  // that are attended to
+
+  __device__ __forceinline__ HiddenKeys(const Arguments& args, const Sequence& sequence, i32 query, i32 from)
+      : first(first_key(args, sequence, query) - from), last((is_outside(args, sequence, query) ? -1 : last_key(args, sequence, query)) - from) {}
+  __device__ __forceinline__ void move(i32 keys) {
+    first -= keys;
+    last -= keys;
+  }
+  __device__ __forceinline__ bool has(i32 distance) const { return distance < first || distance > last; }
+};
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
+__device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
+  return ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+}
+// The key of a query's diagonal, which may lie beside all keys of the sequence.
+__device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
+  return query + (key_count(args, sequence) - query_count(args, sequence));
+}
+
+// What the scores of a query's keys gain by ALiBi, and slope·(diagonal - origin) in addition, which its softmax does not see; by the distance of a key
+// from the key `from`. Up to the diagonal that grows evenly from the origin on.
+struct AlibiKeys {
+  float slope, growth, from_origin, from_diagonal, of_diagonal;
+
+  // side: 1, or -1 where what is evenly is what lies beyond the diagonal: then it falls from the origin on, and has that much less.
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 origin, i32 from)
+      : slope(slope), growth(side * slope), from_origin(growth * static_cast<float>(from - origin)), from_diagonal(static_cast<float>(from - diagonal)),
+        of_diagonal(growth * static_cast<float>(diagonal - origin)) {}
+  __device__ __forceinline__ AlibiKeys(float slope, float side, i32 diagonal, i32 from) : AlibiKeys(slope, side, diagonal, diagonal, from) {}
+  // kEither: the key may lie on either side of the diagonal.
+  template <bool kEither>
+  __device__ __forceinline__ float of(i32 distance) const {
+    if (!kEither) return fma_rn_f32(growth, static_cast<float>(distance), from_origin);
+    return fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), of_diagonal);
+  }
+};
+
+// What happens to the scores of a query between the product and the mask, beside ScoreFunction, by the distance of a key from the key `from`.
+struct ScoreTerms {
+  AlibiKeys alibi;
+
+  // kEdge: the key may lie on either side of the query's diagonal, or be none of the sequence.
+  template <bool kEdge>
+  __device__ __forceinline__ float apply(const Arguments& args, float score, i32 distance) const {
+    score = fma_rn_f32(score, args.softmax_scale, alibi.of<kEdge>(distance));
+    return score;
+  }
+};
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
+// the blocks [unmasked_begin, unmasked_end); of none where some of the queries are behind the last one, which attend to nothing.
+struct KeyBlocks {
+  i32 begin, unmasked_begin, unmasked_end, end;
+
+  // Where none of the queries sees beyond its diagonal: other blocks are masked, whether they hide a key or not.
+  __device__ __forceinline__ static i32 before_diagonals(const Arguments& args, const Sequence& sequence, i32 top_query, i32 end) {
+    const i32 keys = alibi_diagonal(args, sequence, top_query) + 1;
+    const i32 blocks = keys < 0 ? 0 : keys / kBlockKv;
+    return blocks < end ? blocks : end;
+  }
+
+  KeyBlocks() = default;
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    begin = begin_of(args, sequence, top_query);
+    unmasked_begin = unmasked_begin_of(args, sequence, top_query, bottom_query);
+    unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
+    end = end_of(args, sequence, top_query, bottom_query);
+  }
+
+  // Where the top query is behind the last one, so are all, and there is no block.
+  __device__ __forceinline__ static i32 begin_of(const Arguments& args, const Sequence& sequence, i32 top_query) {
+    return is_outside(args, sequence, top_query) ? 0 : first_key(args, sequence, top_query) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 unmasked_begin_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    if (is_outside(args, sequence, top_query)) return 0;
+    return (first_key(args, sequence, last_inside(args, sequence, bottom_query)) + kBlockKv - 1) / kBlockKv;
+  }
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    if (is_outside(args, sequence, top_query) || is_outside(args, sequence, bottom_query)) return 0;
+    return before_diagonals(args, sequence, top_query, (last_key(args, sequence, top_query) + 1) / kBlockKv);
+  }
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+    if (is_outside(args, sequence, top_query)) return 0;
+    return (last_key(args, sequence, last_inside(args, sequence, bottom_query)) + kBlockKv) / kBlockKv;
+  }
+};
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+struct ScoreFunction {
+  ScoreFunction() = default;
+  __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
+  __device__ __forceinline__ void modify(ScoreFragments& /*scores*/) {}
+  // P times the derivative of the change.
+  __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
+};
+// The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
+struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
+  __device__ __forceinline__ KvStream(const Arguments& args, const Sequence& sequence, const char* head, i64 row_bytes, i32 begin)
+      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, key_count(args, sequence) - begin * kBlockKv, thread_index()) {}
+};
+
+// The tile of queries that a CTA works on.
+struct TileIndex {
+  i32 tile, batch_head;
+};
+// Consecutive CTAs take the tiles of one head: its K and V stay in L2.
+__device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) {
+  const u32 tiles = args.query_tiles;
+  return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
+}
+
+struct QueryTile {
+  Sequence sequence;
+  i32 head, head_kv;    // its first query head
+  i32 first_row, rows;  // rows that exist
+
+  __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
+    TileIndex index = tile_index(args, block_index());
+    const TileOfSequence place(args.cu_seqlens_q, args.batch, args.seq_q, index.tile, kBlockQ / kGroup);
+    index.tile = place.tile;
+    sequence = Sequence(args, place.batch);
+    head_kv = index.batch_head;
+    head = head_kv * kGroup;
+    first_row = index.tile * kBlockQ;
+    rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
+  }
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  __device__ __forceinline__ i32 all_rows(const Arguments&) const { return sequence.stored_queries * kGroup; }
+  __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
+  __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
+};
+
+// Offsets are in elements.
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+  return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
+}
+
+// kStages tiles of K and of V; a block's two tiles are copied kStages - 1 steps before they are read. The one barrier of a step says
+// that its block has landed for all threads, and that all have finished with the block before it, whose tiles are filled next.
+struct KvRing {
+  KvStream k, v;
+  i32 blocks;  // that are still to be copied
+  u32 shared;
+  i32 stage = 0;  // of the block that is read
+
+  __device__ __forceinline__ void load(i32 into) {
+    if (blocks-- > 0) {
+      k.load_next(shared + kKOffset + into * kKvTileBytes);
+      v.load_next(shared + kVOffset + into * kKvTileBytes);
+    }
+    cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
+  }
+  __device__ __forceinline__ void prefetch() {
+#pragma unroll
+    for (i32 i = 0; i < kStages - 1; ++i) load(i);
+  }
+  __device__ __forceinline__ void acquire_k() {
+    cp_async_wait_group<kStages - 2>();
+    bar_sync();
+    load(stage == 0 ? kStages - 1 : stage - 1);
+  }
+  __device__ __forceinline__ void acquire_v() {}
+  __device__ __forceinline__ void release() { stage = stage == kStages - 1 ? 0 : stage + 1; }
+  __device__ __forceinline__ u32 k_tile() const { return shared + kKOffset + stage * kKvTileBytes; }
+  __device__ __forceinline__ u32 v_tile() const { return shared + kVOffset + stage * kKvTileBytes; }
+};
+
+// Rows of a group's heads in turn: where a row of the tile lies in Q and O hangs on its position and its head.
+__device__ __forceinline__ i64 place_of_row(const QueryTile& tile, i32 row, i64 stride_batch, i64 stride_head, i64 stride_row) {
+  const i32 i = tile.first_row + row;
+  return kElementBytes * (tile.sequence.query_offset(stride_batch, stride_row) + tile.head_of(i) * stride_head + QueryTile::position_of(i) * stride_row);
+}
+
+// Q's tile into shared memory, by all threads of the CTA.
+__device__ __forceinline__ void load_query_rows(const Arguments& args, const QueryTile& tile, u32 q_tile) {
+  using Chunks = ThreadChunks<kBlockQ, kThreads>;
+  const Chunks chunks{static_cast<i32>(thread_index())};
+#pragma unroll
+  for (i32 n = 0; n < Chunks::kSteps; ++n) {
+    const i32 row = chunks.row(n), chunk = chunks.chunk(n);
+    if (!Chunks::kExact && row >= kBlockQ) break;
+    const bool exists = kEvenTiles || row < tile.rows;
+    const char* const q = static_cast<const char*>(args.q) + (exists ? place_of_row(tile, row, args.q_stride_batch, args.q_stride_head, args.q_stride_row) : 0);
+    load_chunk(q_tile + tile_offset(row, chunk), q + chunk * 16, exists);
+  }
+}
+
+// A warp's rows of O out of shared memory.
+__device__ __forceinline__ void store_query_rows(const Arguments& args, const QueryTile& tile, u32 o_tile, i32 warp_row) {
+  using Chunks = ThreadChunks<kWarpRows, kWarpSize>;
+  const Chunks chunks{static_cast<i32>(lane_index())};
+#pragma unroll
+  for (i32 n = 0; n < Chunks::kSteps; ++n) {
+    const i32 row = warp_row + chunks.row(n), chunk = chunks.chunk(n);
+    if (!Chunks::kExact && chunks.row(n) >= kWarpRows) break;
+    if (!kEvenTiles && row >= tile.rows) continue;
+    char* const o = static_cast<char*>(args.o) + place_of_row(tile, row, args.o_stride_batch, args.o_stride_head, args.o_stride_row);
+    store_chunk(o + chunk * 16, ld_shared_v4_b32(o_tile + tile_offset(row, chunk)));
+  }
+}
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
+// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+__device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
+  ldmatrix_x4(a, queries.at(row, 2 * k));
+}
+__device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
+  ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
+}
+// The warp's queries as A fragments that stay in registers.
+struct QueryFragments {
+  u32 steps[kRowTiles][kDimSteps > 0 ? kDimSteps : 1][4];
+  u32 tail[kRowTiles][2];
+
+  // first_row is the warp's first row in the tile.
+  __device__ __forceinline__ QueryFragments(u32 tile, u32 first_row) {
+    const TileCursor queries(tile, first_row + lane_index() % 16, lane_index() / 16);
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 k = 0; k < kDimSteps; ++k) load_query_step(steps[t][k], queries, 16 * t, k);
+      if (kDimTail) load_query_tail(tail[t], tile, first_row + 16 * t);
+    }
+  }
+  __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) a[i] = steps[t][k][i];
+  }
+  __device__ __forceinline__ void last(u32 (&a)[2], i32 t) const {
+    a[0] = tail[t][0];
+    a[1] = tail[t][1];
+  }
+};
+// S = Q Kᵀ for the warp's rows and the keys of a block. K's rows are the columns of the B operand: no transposition.
+__device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragments& q, u32 k_tile) {
+  const u32 lane = lane_index();
+  const TileCursor keys(k_tile, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (i32 k = 0; k < kDimSteps; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.step(a[t], t, k);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[4];
+      ldmatrix_x4(b, keys.at(8 * n, 2 * k));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_s[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_s[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+  }
+  if (kDimTail) {
+    u32 a[kRowTiles][2];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) q.last(a[t], t);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; n += 2) {
+      u32 b[2];
+      ldmatrix_x2(b, k_tile + tile_offset(8 * n + lane % 16, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k8(acc_s[t][n], a[t], b[0]);
+        mma_k8(acc_s[t][n + 1], a[t], b[1]);
+      }
+    }
+  }
+}
+// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
+__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
+  const u32 lane = lane_index();
+  const TileCursor keys(v_tile, lane % 16, lane / 16);
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
+    u32 a[kRowTiles][4];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+    }
+#pragma unroll
+    for (i32 n = 0; n + 1 < kChunks; n += 2) {
+      u32 b[4];
+      ldmatrix_x4_trans(b, keys.at(16 * k, n));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) {
+        mma_k16(acc_o[t][n], a[t], b[0], b[1]);
+        mma_k16(acc_o[t][n + 1], a[t], b[2], b[3]);
+      }
+    }
+    if (kDimTail) {
+      u32 b[2];
+      ldmatrix_x2_trans(b, v_tile + tile_offset(16 * k + lane % 16, kChunks - 1));
+#pragma unroll
+      for (i32 t = 0; t < kRowTiles; ++t) mma_k16(acc_o[t][kChunks - 1], a[t], b[0], b[1]);
+    }
+  }
+}
+// Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four lanes of a quad share
+// a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
+// many powers of two below it. m is -inf only while a row has seen no key.
+struct OnlineSoftmax {
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
+  static constexpr float kLargeExponent = 0x1p12f;
+
+  float softmax_scale_log2;  // c
+  float row_max[kRowTiles][2];
+  float row_sum[kRowTiles][2];  // this thread's share
+
+  __device__ __forceinline__ explicit OnlineSoftmax(float scale_log2) : softmax_scale_log2(scale_log2) {
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      row_max[i / 2][i % 2] = negative_infinity();
+      row_sum[i / 2][i % 2] = 0;
+    }
+  }
+
+  // Turns scores into P, and brings O and the sums to the new row_max.
+  template <bool kMasked>
+  __device__ __forceinline__ void update(ScoreFragments& s, OutputFragments& acc_o) {
+    float largest[kRowTiles][2], offset[kRowTiles][2];
+    find_offsets<kMasked>(offset);
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) largest[i / 2][i % 2] = largest_score(s, i / 2, i % 2);
+    if (must_rescale(largest, offset)) {
+#pragma unroll
+      for (i32 i = 0; i < 2 * kRowTiles; ++i) raise_row_max<kMasked>(largest[i / 2][i % 2], acc_o, i / 2, i % 2);
+      find_offsets<kMasked>(offset);
+      subtract_large_row_max(s, offset);
+    }
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) exponentiate(s, offset[i / 2][i % 2], i / 2, i % 2);
+  }
+
+  // Sums over the quads; O = O / l. A row that has seen no key keeps its zeros; a NaN stays one.
+  __device__ __forceinline__ void normalize(OutputFragments& acc_o) {
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      const i32 t = i / 2, half = i % 2;
+      float& sum = row_sum[t][half];
+      sum += shfl_sync_bfly_f32<1>(sum);
+      sum += shfl_sync_bfly_f32<2>(sum);
+      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
+#pragma unroll
+      for (i32 n = 0; n < kChunks; ++n) {
+        acc_o[t][n][2 * half] *= inverse;
+        acc_o[t][n][2 * half + 1] *= inverse;
+      }
+    }
+  }
+
+  // LSE = scale m + ln l, after normalize().
+  __device__ __forceinline__ float lse(float softmax_scale, i32 t, i32 half) const {
+    constexpr float kLn2 = 0.693147180559945309f;
+    const float sum = row_sum[t][half];
+    return sum != 0 ? fma_rn_f32(row_max[t][half], softmax_scale, lg2_approx_ftz_f32(sum) * kLn2) : negative_infinity();
+  }
+
+ private:
+  __device__ __forceinline__ float largest_score(const ScoreFragments& s, i32 t, i32 half) const {
+    float m = row_max[t][half];
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) m = max_f32(m, max_f32(s[t][n][2 * half], s[t][n][2 * half + 1]));
+    m = max_f32(m, shfl_sync_bfly_f32<1>(m));
+    return max_f32(m, shfl_sync_bfly_f32<2>(m));
+  }
+
+  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is NaN and compares false.
+  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2], const float (&offset)[kRowTiles][2]) const {
+    if (kRescaleThreshold == 0) return true;
+    bool grown = is_large(offset);
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i)
+      grown |= (largest[i / 2][i % 2] - row_max[i / 2][i % 2]) * softmax_scale_log2 > kRescaleThreshold;
+    return vote_sync_any(grown);
+  }
+
+  template <bool kMasked>
+  __device__ __forceinline__ void raise_row_max(float to, OutputFragments& acc_o, i32 t, i32 half) {
+    const float scale = ex2_approx_ftz_f32((row_max[t][half] - finite_row_max<kMasked>(to)) * softmax_scale_log2);
+    row_max[t][half] = to;
+    row_sum[t][half] *= scale;
+#pragma unroll
+    for (i32 n = 0; n < kChunks; ++n) {
+      acc_o[t][n][2 * half] *= scale;
+      acc_o[t][n][2 * half + 1] *= scale;
+    }
+  }
+
+  // -c m of all rows.
+  template <bool kMasked>
+  __device__ __forceinline__ void find_offsets(float (&offset)[kRowTiles][2]) const {
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+  }
+  __device__ __forceinline__ static bool is_large(float offset) { return abs_f32(offset) >= kLargeExponent; }
+  __device__ __forceinline__ static bool is_large(const float (&offset)[kRowTiles][2]) {
+    bool large = false;
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) large |= is_large(offset[i / 2][i % 2]);
+    return large;
+  }
+
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[kRowTiles][2]) const {
+    if (!vote_sync_any(is_large(offset))) return;
+#pragma unroll
+    for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+      const i32 t = i / 2, half = i % 2;
+      const float m = is_large(offset[t][half]) ? row_max[t][half] : 0;
+      if (is_large(offset[t][half])) offset[t][half] = 0;
+#pragma unroll
+      for (i32 n = 0; n < kKeyTiles; ++n) {
+        s[t][n][2 * half] -= m;
+        s[t][n][2 * half + 1] -= m;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, float offset, i32 t, i32 half) {
+    float sum = 0;
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        float& x = s[t][n][2 * half + e];
+        x = ex2_approx_ftz_f32(fma_rn_f32(x, softmax_scale_log2, offset));
+        sum += x;
+      }
+    }
+    row_sum[t][half] += sum;
+  }
+
+  // A row that has seen no key yet has only scores of -inf: any finite row_max makes their P zero.
+  template <bool kMasked>
+  __device__ __forceinline__ static float finite_row_max(float m) {
+    return kMasked && m == negative_infinity() ? 0 : m;
+  }
+};
+
+// kEdge: as ScoreTerms has it. first_row is the warp's first row.
+template <bool kEdge>
+__device__ __forceinline__ void apply_terms(ScoreFragments& s, const Arguments& args, const QueryTile& tile, i32 first_row, i32 block) {
+  const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const i32 row = first_row + 8 * i + static_cast<i32>(lane_index() / 4), query = QueryTile::position_of(row);
+    const ScoreTerms terms{AlibiKeys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, alibi_diagonal(args, tile.sequence, query), first_key)};
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e) {
+        float& score = s[i / 2][n][i % 2 * 2 + e];
+        score = terms.apply<kEdge>(args, score, 8 * n + e);
+      }
+    }
+  }
+}
+
+// Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
+  const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+#pragma unroll
+  for (i32 i = 0; i < 2 * kRowTiles; ++i) {
+    const HiddenKeys hidden(args, sequence, QueryTile::position_of(first_row + 8 * i + lane_index() / 4), first_key);
+#pragma unroll
+    for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (i32 e = 0; e < 2; ++e)
+        if (hidden.has(8 * n + e)) s[i / 2][n][i % 2 * 2 + e] = negative_infinity();
+    }
+  }
+}
+
+template <bool kMasked>
+__device__ __forceinline__ void kv_step(const Arguments& args, const QueryTile& tile, i32 block, i32 first_row, KvRing& ring,
+                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
+  ScoreFragments acc_s = {};
+  ScoreFunction score(args);
+  ring.acquire_k();
+  gemm_qk(acc_s, q, ring.k_tile());         // S = Q Kᵀ
+  score.modify(acc_s);
+  apply_terms<kMasked>(acc_s, args, tile, first_row, block);
+  ring.acquire_v();
+  if (kMasked) mask_scores(acc_s, args, tile.sequence, first_row, block);
+  softmax.update<kMasked>(acc_s, acc_o);
+  gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
+  ring.release();
+}
+
+// O leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
+__device__ __forceinline__ void store_output(const Arguments& args, const QueryTile& tile, u32 q_tile, i32 warp_row,
+                                             const OutputFragments& acc_o) {
+  const u32 lane = lane_index();
+  bar_warp_sync();
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 n = 0; n < kChunks; ++n) {
+#pragma unroll
+      for (i32 half = 0; half < 2; ++half)
+        st_shared_b32(q_tile + tile_offset(warp_row + 16 * t + 8 * half + lane / 4, n) + lane % 4 * 4,
+                      pack_elements(acc_o[t][n][2 * half], acc_o[t][n][2 * half + 1]));
+    }
+  }
+  bar_warp_sync();
+  store_query_rows(args, tile, q_tile, warp_row);
+}
+
+// LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
+__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
+  const u32 lane = lane_index();
+  if (args.lse == nullptr || lane % 4 != 0) return;
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+    for (i32 half = 0; half < 2; ++half) {
+      const i32 row = warp_row + 16 * t + 8 * half + static_cast<i32>(lane / 4), i = tile.first_row + row;
+      if (row < tile.rows)
+        st_global_f32(args.lse + packed_query_row(args, tile.sequence, tile.head_of(i), QueryTile::position_of(i)),
+                      softmax.lse(1.0f, t, half));
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
+  const QueryTile tile(args);
+  const i32 top_query = QueryTile::position_of(tile.first_row), bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
+  const KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
+  const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
+  const u32 shared = shared_base(), q_tile = shared + kQOffset;
+
+  load_query_rows(args, tile, q_tile);
+  cp_async_commit_group();
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
+  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
+              blocks.end - blocks.begin, shared};
+  ring.prefetch();
+
+  cp_async_wait_group<kPrefetchGroups>();
+  bar_sync();
+  const QueryFragments q(q_tile, warp_row);
+  OnlineSoftmax softmax(1.44269504088896340736f);
+  OutputFragments acc_o = {};
+
+  const i32 first_row = tile.first_row + warp_row;
+  i32 block = blocks.begin;
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, tile, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile, block, first_row, ring, q, softmax, acc_o);
+  if (kPartialBlocks)
+    for (; block < blocks.end; ++block) kv_step<true>(args, tile, block, first_row, ring, q, softmax, acc_o);
+
+  softmax.normalize(acc_o);
+  store_output(args, tile, q_tile, warp_row, acc_o);
+  store_lse(args, tile, warp_row, softmax);
+}
+static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
+
+}  // namespace attune_0259007394e96777
