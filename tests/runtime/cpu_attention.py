@@ -101,6 +101,8 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     calls.append(("forward", tuple(q.shape), tuple(k.shape), options))
     terms_of_calls.append(terms)
     layout = options[2]
+    if terms is not None and terms.cu_seqlens_q is not None:
+        return _forward_of_packed(q, k, v, options, out, return_lse, terms)
     q, k, v = _as_bhsd(layout, q, k, v)
     group = q.shape[1] // k.shape[1]
     q, k, v = _used(terms, (q,), (k, v))
@@ -110,6 +112,24 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     result = (torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] @ v.repeat_interleave(group, 1).float()).to(q.dtype)
     result = _as_bhsd(layout, result)[0]
     return result.contiguous() if out is None else out.copy_(result), torch.logsumexp(scores, -1) if return_lse else None
+
+
+def _forward_of_packed(q, k, v, options, out, return_lse, terms):
+    """Of each sequence alone."""
+    tokens = 2 if options[2] == "bhsd" else 1
+    out, lse = torch.full_like(q, torch.nan) if out is None else out, []
+    begins = [cumulative.tolist() for cumulative in (terms.cu_seqlens_q, terms.cu_seqlens_kv)]
+    for sequence, (query, end, key, last) in enumerate(zip(begins[0], begins[0][1:], begins[1], begins[1][1:])):
+        alone = terms._replace(cu_seqlens_q=None, cu_seqlens_kv=None, **{
+            name: None if getattr(terms, name) is None else getattr(terms, name)[sequence:sequence + 1] for name in ("seqused_q", "seqused_kv")})
+        if terms.alibi_slopes is not None and terms.alibi_slopes.dim() == 2:
+            alone = alone._replace(alibi_slopes=terms.alibi_slopes[sequence])
+        of_queries, of_keys = q.narrow(tokens, query, end - query), (one.narrow(tokens, key, last - key).contiguous() for one in (k, v))
+        if end > query:
+            result, statistics = _forward(of_queries.contiguous(), *of_keys, options, None, True, None, alone)
+            out.narrow(tokens, query, end - query).copy_(result)
+            lse.append(statistics)
+    return out, torch.cat(lse, -1) if return_lse else None
 
 
 @torch.no_grad()

@@ -65,6 +65,14 @@ class Tensor:
         return Tensor(shape, self.dtype, strides=self.strides, address=self.address + 2 * start * self.strides[axis],
                       requires_grad=self.requires_grad)
 
+    def unsqueeze(self, axis):
+        assert axis == 0
+        return Tensor((1, *self.shape), self.dtype, strides=(0, *self.strides), address=self.address, requires_grad=self.requires_grad)
+
+    def __getitem__(self, index):
+        assert index == 0
+        return Tensor(self.shape[1:], self.dtype, strides=self.strides[1:], address=self.address, requires_grad=self.requires_grad)
+
     def contiguous(self):
         return self if self.is_contiguous() else Tensor(self.shape, self.dtype)
 

@@ -361,6 +361,17 @@ class RecordingLibrary:
                               "stride": q.stride_head, "bytes": workspace_bytes})
         return 0
 
+    def attune_prepare(self, problem, config, prepared):
+        prepared._obj.value = 7
+        return 0
+
+    def attune_launch(self, prepared, *arguments):
+        assert prepared == 7
+        return self.attune_forward(*arguments)
+
+    def attune_release(self, prepared):
+        assert prepared.value == 7
+
     def attune_backward(self, problem, operands, count, workspace, workspace_bytes, stream):
         _, _, _, o, lse, d_q, d_k, d_v, d_o, d_lse = (operand.tensor.data for operand in operands[:10])
         self.strides_of = {operand.name: (operand.tensor.stride_batch, operand.tensor.stride_head, operand.tensor.stride_row) for operand in operands[:count]}
@@ -444,13 +455,14 @@ class Kinds(unittest.TestCase):
             attune.attention(q, k, v, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV, _library.ALIBI_SLOPES, _library.BIAS,
-                                                                                           _library.ATTENTION_MASK]))
+                                                                                           _library.ATTENTION_MASK, _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV]))
             self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
             self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
-            self.assertEqual(list(launch["operands"]), [*range(_library.BIAS + 1), _library.D_BIAS, _library.ATTENTION_MASK])
+            self.assertEqual(list(launch["operands"]), [*range(_library.BIAS + 1), _library.D_BIAS, _library.ATTENTION_MASK,
+                                                            _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV])
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind
@@ -486,6 +498,43 @@ class Kinds(unittest.TestCase):
                              (self.tensor((2,), dtype="int32", strides=(2,)), "not contiguous")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, seqused_kv=wrong)
+
+    def test_packed_sequences(self):
+        for layout, shapes in ("bshd", ((100, 4, 64), (70, 2, 64))), ("bhsd", ((4, 100, 64), (2, 70, 64))):
+            q, k, v = self.tensor(shapes[0]), self.tensor(shapes[1]), self.tensor(shapes[1])
+            begins, of_keys = self.tensor((6,), dtype="int32"), self.tensor((6,), dtype="int32")
+            out, lse = attune.attention(q, k, v, layout=layout, causal=True, cu_seqlens_q=begins, cu_seqlens_kv=of_keys, return_lse=True)
+            self.assertEqual((out.shape, lse.shape), (q.shape, (4, 100)))
+            launch = self.library.launches[-1]
+            problem = launch["problem"]
+            self.assertEqual((problem.packed, problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (1, 5, 4, 2, 100, 70))
+            self.assertEqual([launch["operands"][name] for name in (_library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV)], [begins.address, of_keys.address])
+            self.assertIsNone(attune.unsupported(q, k, v, layout=layout, cu_seqlens_q=begins, cu_seqlens_kv=of_keys))
+            prepared = attune.prepare(q, k, v, layout=layout, causal=True, config="sm80", cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+            out, lse = prepared(q, k, v, cu_seqlens_q=begins, cu_seqlens_kv=of_keys, return_lse=True)
+            self.assertEqual((out.shape, lse.shape, self.library.launches[-1]["problem"].packed), (q.shape, (4, 100), 1))
+        for refused in (lambda **given: attune.backward(q, q, k, v, q, lse, **given), lambda **given: attune.prepare_backward(q, k, v, **given)):
+            with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
+                refused(cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+        self.assertRegex(attune.unsupported(q, k, v, cu_seqlens_q=begins), "give both")
+        slopes = self.tensor((5, 4), dtype="fp32")
+        attune.attention(q, k, v, cu_seqlens_q=begins, cu_seqlens_kv=of_keys, alibi_slopes=slopes, seqused_q=self.tensor((5,), dtype="int32"))
+        self.assertEqual((self.library.launches[-1]["problem"].alibi, self.library.launches[-1]["problem"].used_lengths), (1, 1))
+        attune.attention(self.tensor(), self.tensor(), self.tensor())
+        self.assertEqual(self.library.launches[-1]["problem"].packed, 0)
+        good = dict(cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+        for wrong, words in ((dict(cu_seqlens_q=begins), "together where packed sequences begin: give both"),
+                             (dict(good, cu_seqlens_kv=self.tensor((5,), dtype="int32")), "it must have .6,., a number for each sequence, and one more"),
+                             (dict(good, cu_seqlens_q=self.tensor((1,), dtype="int32")), "a number for each sequence, and one more"),
+                             (dict(good, cu_seqlens_q=[0, 100]), "cu_seqlens_q is a list"),
+                             (dict(good, cu_seqlens_q=self.tensor((6,), dtype="int64")), "cu_seqlens_q is int64: it must be"),
+                             (dict(good, seqused_q=self.tensor((4,), dtype="int32")), "seqused_q has shape .4,.: it must have .5,.")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
+                attune.attention(q, k, v, **wrong)
+        with self.assertRaisesRegex(ValueError, "it must be a tensor of .heads, tokens, head_dim."):
+            attune.attention(self.tensor(), self.tensor(), self.tensor(), **good)
+        with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
+            attune.attention(self.tensor(shapes[0], requires_grad=True), k, v, **good)
 
     def test_slopes(self):
         q, k, v, out, grad_out = (self.tensor() for _ in range(5))

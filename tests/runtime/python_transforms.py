@@ -241,6 +241,33 @@ class WithSlopes(unittest.TestCase):
                     self.assertEqual(gradients[0][0].shape, bias.shape)
                     torch.testing.assert_close(*gradients, atol=1e-2, rtol=1e-2)
 
+    def test_packed_sequences(self):
+        torch._dynamo.reset()
+        torch.manual_seed(5)
+        q, k, v = (torch.randn(20, heads, 8, dtype=torch.float16) for heads in (4, 2, 2))
+        begins = torch.tensor([0, 7, 7, 8, 20], dtype=torch.int32)
+        for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+            for layout in "bshd", "bhsd":
+                given = [one if layout == "bshd" else one.transpose(0, 1).contiguous() for one in (q, k, v)]
+                out, lse = function(*given, layout=layout, causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins, return_lse=True)
+                self.assertEqual((out.shape, lse.shape), (given[0].shape, (4, 20)))
+                for begin, end in (0, 7), (7, 8), (8, 20):
+                    alone = [one[None, begin:end] for one in (q, k, v)]
+                    expected, of_rows = attune.attention(*alone, layout="bshd", causal=True, return_lse=True)
+                    ours = out[begin:end] if layout == "bshd" else out[:, begin:end].transpose(0, 1)
+                    torch.testing.assert_close(ours, expected[0])
+                    torch.testing.assert_close(lse[:, begin:end], of_rows[0])
+        result = torch.empty_like(q)
+        attune.attention(q, k, v, layout="bshd", causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins, out=result)
+        torch.testing.assert_close(result, out.transpose(0, 1))
+        given = dict(layout="bshd", cu_seqlens_q=begins, cu_seqlens_kv=begins)
+        with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
+            attune.attention(q.requires_grad_(), k, v, **given)
+        with torch.no_grad():
+            attune.attention(q, k, v, **given)
+        with self.assertRaisesRegex(NotImplementedError, "transforms of torch.func"):
+            torch.vmap(lambda one: attune.attention(one, k, v, **given))(torch.stack([q.detach()] * 2))
+
     def test_slopes_get_no_gradient_and_say_so(self):
         with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())

@@ -81,7 +81,8 @@ def _outside_graphs(function):
 
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
-    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
+    invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None, cu_seqlens_q=None,
+    cu_seqlens_kv=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v, and to sinks and bias.
 
@@ -116,10 +117,17 @@ def attention(
     bits on each run. Where all keys of a query have the least finite number, so that nothing is left of its scores, out is the mean of their
     values, as in PyTorch, and the query has no gradient.
     attention_mask: the same of bool: a query attends to a key, of those that the mask leaves, where it is True.
+    cu_seqlens_q, cu_seqlens_kv: (sequences + 1,) int32 on the device, which the host never reads: the sequences lie one behind the other, the
+    first from row cu_seqlens_q[0] up to cu_seqlens_q[1], and keys likewise. q, k, v and out lack the batch then, lse is (heads, tokens), and
+    batch above means sequences. No call needs their longest length. Rows that are in no sequence are not written. There are no gradients
+    yet, no bias, no attention_mask and no invariance.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
     """
+    if cu_seqlens_q is not None or cu_seqlens_kv is not None:
+        return _attention_of_packed(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), out, return_lse,
+                                    (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv))
     if torch.compiler.is_compiling():
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
@@ -163,12 +171,58 @@ def _as_kernels_take_them(numbers):
     return numbers.float()
 
 
-def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask):
+def _attention_of_packed(q, k, v, options, out, return_lse, terms):
+    """attention() of sequences that lie one behind the other, which has no backward pass yet: nothing may miss one in silence."""
+    sinks, bias = terms[0], terms[4]
+    if torch._C._are_functorch_transforms_active():
+        raise NotImplementedError("packed sequences do not run under the transforms of torch.func (vmap, grad, jvp, ...): call outside of them")
+    _refuse_forward_mode(q, k, v, sinks, bias)
+    if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias):
+        raise NotImplementedError(_NO_GRADIENTS)
+    q, k, v = _in_batch_entries(True, q, k, v)
+    q, k, v = _ops.as_autocast_has_them(q, k, v)
+    terms = _terms_of_kernels(*terms)
+    if torch.compiler.is_compiling() and out is None:
+        out, lse = _ops.forward(q, k, v, options, terms)
+    else:
+        out, lse = _packed_outside_graphs(q, k, v, options, out if out is None else _in_one_batch_entry("out", out), return_lse, terms)
+    return (out[0], lse[0]) if return_lse else out[0]
+
+
+_NO_GRADIENTS = "packed sequences get no gradients yet: call under torch.no_grad(), or attention() for each sequence alone"
+
+
+def _refuse_gradients_of_packed(*begins):
+    if any(tensor is not None for tensor in begins):
+        raise NotImplementedError(_NO_GRADIENTS)
+
+
+def _in_batch_entries(is_packed, q, k, v):
+    """Tensors with a batch, as they are but those of packed sequences."""
+    if not is_packed:
+        return q, k, v
+    return tuple(_in_one_batch_entry(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v)))
+
+
+def _in_one_batch_entry(name, tensor):
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 3:
+        what = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else f"is a {type(tensor).__name__}"
+        raise ValueError(f"{name} {what}: with cu_seqlens_q and cu_seqlens_kv it must be a tensor of (heads, tokens, head_dim) or, with "
+                         "layout='bshd', (tokens, heads, head_dim)")
+    return tensor.unsqueeze(0)
+
+
+@_outside_graphs
+def _packed_outside_graphs(q, k, v, options, out, return_lse, terms):
+    return _calls.forward(q, k, v, options, out, return_lse, terms=terms)
+
+
+def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q=None, cu_seqlens_kv=None):
     """What requires a gradient must not miss it in silence."""
     if isinstance(alibi_slopes, torch.Tensor) and alibi_slopes.requires_grad and torch.is_grad_enabled():
         raise ValueError("alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()")
     return terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes), _pairs_of_kernels("bias", bias),
-                    _pairs_of_kernels("attention_mask", attention_mask))
+                    _pairs_of_kernels("attention_mask", attention_mask), cu_seqlens_q, cu_seqlens_kv)
 
 
 def _pairs_of_kernels(name, tensor):
@@ -267,6 +321,8 @@ def backward(
     alibi_slopes=None,
     bias=None,
     attention_mask=None,
+    cu_seqlens_q=None,
+    cu_seqlens_kv=None,
     bias_gradient=False,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
@@ -278,6 +334,7 @@ def backward(
     With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned; with bias_gradient one more, like bias.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
+    _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
@@ -288,14 +345,15 @@ def backward(
 @_outside_graphs
 def unsupported(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
-    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None
+    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     try:
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+        q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     except ValueError as error:
         return str(error)
     passes = [_library.FORWARD] + [_library.BACKWARD] * (torch.is_grad_enabled() and _calls.needs_grad(q, k, v, sinks, bias))
@@ -317,15 +375,17 @@ def _backward_outside_graphs(*arguments):
 
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
-            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None):
+            softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None,
+            cu_seqlens_q=None, cu_seqlens_kv=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
     config: the text of one, such as "sm80 q128 kv64 w4 st2", instead of the one that attention() would pick.
     """
+    q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
     return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, terms=terms), config)
 
 
@@ -333,9 +393,10 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
     softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None,
-    bias_gradient=False
+    cu_seqlens_q=None, cu_seqlens_kv=None, bias_gradient=False
 ):
     """The same for backward(), which attention() too runs in its backward pass: with bias_gradient where bias requires a gradient."""
+    _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
     terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
@@ -369,14 +430,20 @@ class Prepared(_PreparedPass):
 
     @_outside_graphs
     def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
-                 bias=None, attention_mask=None):
+                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None):
+        is_packed = cu_seqlens_q is not None or cu_seqlens_kv is not None
+        q, k, v = _in_batch_entries(is_packed, q, k, v)
+        if is_packed and out is not None:
+            out = _in_one_batch_entry("out", out)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
         _refuse_transforms()
         _refuse_forward_mode(q, k, v, sinks, bias)
         if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
         out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
+        if is_packed:
+            out, lse = out[0], lse[0] if return_lse else None
         return (out, lse) if return_lse else out
 
 
@@ -390,7 +457,8 @@ class PreparedBackward(_PreparedPass):
 
     @_outside_graphs
     def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
-                 bias=None, attention_mask=None):
+                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None):
+        _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
         _refuse_transforms()
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
                                terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask), self._bias_gradient)

@@ -348,6 +348,9 @@ class Checked:
             raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
+        self.is_packed = terms is not None and (terms.cu_seqlens_q is not None or terms.cu_seqlens_kv is not None)
+        if self.is_packed:
+            batch = self._count_sequences()
         for term, tensor in zip(TERMS, terms or ()):
             if tensor is not None:
                 self._check_term(term, term.name, tensor)
@@ -382,6 +385,7 @@ class Checked:
             bias_fp32=self.terms is not None and self.terms.bias is not None and self.terms.bias.dtype == torch.float32,
             attention_mask=_dimensions_of(None if self.terms is None else self.terms.attention_mask),
             bias_gradient=self.differentiated_bias is not None,
+            packed=self.is_packed,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -442,12 +446,24 @@ class Checked:
         if heads_q % heads_kv != 0 if heads_kv else heads_q > 0:
             raise ValueError(f"q has {heads_q} heads and k {heads_kv}: those of k must divide those of q")
 
+    def _count_sequences(self):
+        begins = self.terms.cu_seqlens_q
+        if begins is None or self.terms.cu_seqlens_kv is None:
+            raise ValueError("cu_seqlens_q and cu_seqlens_kv say together where packed sequences begin: give both")
+        if not isinstance(begins, torch.Tensor) or begins.dim() != 1 or begins.shape[0] < 2:
+            what = f"has shape {tuple(begins.shape)}" if isinstance(begins, torch.Tensor) else f"is a {type(begins).__name__}"
+            raise ValueError(f"cu_seqlens_q {what}: it must be a tensor of a number for each sequence, and one more")
+        if self.q.shape[0] != 1:
+            raise ValueError(f"q has {self.q.shape[0]} batch entries: packed sequences lie in one, of all rows")
+        return begins.shape[0] - 1
+
     @property
     def has_used_lengths(self):
         return self.terms is not None and (self.terms.seqused_q is not None or self.terms.seqused_kv is not None)
 
     def _check_term(self, term, name, tensor):
-        extents = dict(batch=self.lse_shape[0], heads=self.lse_shape[1], queries=self.lse_shape[2], keys=self.k.shape[self.seq_axis])
+        sequences = self.terms.cu_seqlens_q.shape[0] - 1 if self.is_packed else self.lse_shape[0]
+        extents = dict(batch=sequences, begins=sequences + 1, heads=self.lse_shape[1], queries=self.lse_shape[2], keys=self.k.shape[self.seq_axis])
         shape = tuple(extents[extent] for extent in term.extents)
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for {term.of}")

@@ -2,9 +2,9 @@
 
     torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
-    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, ...)
+    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, ...)
         -> (out, lse)
-    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse,
+    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse,
         grad_lse, bias_gradient, causal, ...) -> (grad_q, grad_k, grad_v, grad_sinks, grad_bias)
 
 Without sinks grad_sinks is empty, and so is grad_bias unless bias_gradient asks for it.
@@ -273,9 +273,9 @@ class _TransformedForwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, scale, layout, top_left, window, deterministic,
+    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, scale, layout, top_left, window, deterministic,
                 invariant, softcap):
-        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, causal, scale,
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, scale,
                                                            layout, top_left, window, deterministic, invariant, softcap)
 
     setup_context = staticmethod(_keep_for_backward_with_terms)
@@ -287,10 +287,10 @@ class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, bias_gradient, causal,
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse, grad_lse, bias_gradient, causal,
                 scale, layout, top_left, window, deterministic, invariant, softcap):
         return torch.ops.attune_kernels.backward_with_terms(
-            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, out, lse, grad_lse, bias_gradient, causal, scale,
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse, grad_lse, bias_gradient, causal, scale,
             layout, top_left, window, deterministic, invariant, softcap)
 
     @staticmethod

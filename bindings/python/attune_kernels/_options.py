@@ -39,6 +39,8 @@ TERMS = (
     Term("alibi_slopes", _library.ALIBI_SLOPES, None, ("float32",), ("batch", "heads"), SHARED, "each head of q, or of each batch entry"),
     Term("bias", _library.BIAS, _library.D_BIAS, ("q", "float32"), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
     Term("attention_mask", _library.ATTENTION_MASK, None, ("bool",), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
+    Term("cu_seqlens_q", _library.CU_SEQLENS_Q, None, ("int32",), ("begins",), CONTIGUOUS, "each sequence, and one more"),
+    Term("cu_seqlens_kv", _library.CU_SEQLENS_KV, None, ("int32",), ("begins",), CONTIGUOUS, "each sequence, and one more"),
 )
 Terms = collections.namedtuple("Terms", [term.name for term in TERMS], defaults=[None] * len(TERMS))
 TERM_SCHEMA = ", ".join(f"Tensor? {term.name}" for term in TERMS)
