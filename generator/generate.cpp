@@ -173,6 +173,7 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   KernelLaunch launch;
   launch.threads = kReferenceThreads;
   launch.shared_bytes = shared_bytes;
+  launch.tile_rows = TileRows::following;
   launch.rows_per_tile = 1;
   launch.arguments = reference_arguments(problem);
   render_launch("reference_forward", reference_class(problem), device, templates, target, std::move(bindings), &launch);

@@ -10,11 +10,25 @@ std::int64_t length_of(std::span<const std::int32_t> lengths, std::int64_t batch
   return lengths.empty() ? all : std::clamp<std::int64_t>(lengths[static_cast<std::size_t>(batch)], 0, all);
 }
 
+std::int64_t only_length(const TermValues& terms, Operand operand) { return terms.of<std::int32_t>(operand)[0]; }
+
 }  // namespace
 
 std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const TermValues& terms) {
   const auto queries = terms.of<std::int32_t>(Operand::seqused_q), keys = terms.of<std::int32_t>(Operand::seqused_kv);
   std::vector<MaskGeometry> sequences;
+  if (problem.packed && terms.bytes(Operand::cu_seqlens_q).empty()) {
+    sequences.assign(static_cast<std::size_t>(problem.batch), MaskGeometry(with_equal_lengths(problem)));
+    return sequences;
+  }
+  if (problem.packed) {
+    for (const PackedSequence& sequence : packed_sequences_of(problem, terms)) {
+      const std::int64_t of_queries = only_length(sequence.terms, Operand::seqused_q),
+                         of_keys = only_length(sequence.terms, Operand::seqused_kv);
+      sequences.push_back(sequence_geometry(problem, of_queries, of_keys));
+    }
+    return sequences;
+  }
   for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
     sequences.push_back(
         sequence_geometry(problem, length_of(queries, batch, problem.seq_q), length_of(keys, batch, problem.seq_kv)));

@@ -27,8 +27,8 @@ struct ForwardCase {
         terms(random_terms(asked, 4)),
         device_terms(device, asked, terms),
         shift(shift_elements) {
-    const auto queries = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
-    const auto keys = static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seq_kv);
+    const auto queries = static_cast<std::size_t>(problem.row_batch() * problem.heads_q * problem.seq_q);
+    const auto keys = static_cast<std::size_t>(problem.row_batch() * problem.heads_kv * problem.seq_kv);
     const auto columns = static_cast<std::size_t>(problem.head_dim);
     q = random_normal(problem.dtype, queries * columns, 1);
     k = random_normal(problem.dtype, keys * columns, 2);

@@ -56,6 +56,7 @@ struct TrialBench::State {
   const bool times_used;       // whether the checked lengths are timed, too
   const TermValues terms;      // what the problem's read
   DeviceBuffer whole_lengths;  // of such: the lengths of queries, then of keys, that are timed instead
+  DeviceBuffer equal_begins;   // of packed ones: where queries, then keys, of sequences of equal lengths begin
   AttentionRuntime runtime;
   TrialTensors tensors;
   std::vector<std::uint64_t> input_checksums;
@@ -114,6 +115,14 @@ struct TrialBench::State {
     lengths.resize(2 * lengths.size(), static_cast<std::int32_t>(problem.seq_kv));
     whole_lengths = DeviceBuffer(device, lengths.size() * sizeof(std::int32_t));
     device->copy_to_device(whole_lengths.pointer(), lengths.data(), whole_lengths.bytes());
+    if (!problem.packed) return;
+    std::vector<std::int32_t> begins;
+    for (const std::int64_t rows : {problem.seq_q, problem.seq_kv}) {
+      for (std::int64_t sequence = 0; sequence <= problem.batch; ++sequence)
+        begins.push_back(static_cast<std::int32_t>(rows * sequence / problem.batch));
+    }
+    equal_begins = DeviceBuffer(device, begins.size() * sizeof(std::int32_t));
+    device->copy_to_device(equal_begins.pointer(), begins.data(), equal_begins.bytes());
   }
 
   // What is timed.
@@ -122,6 +131,10 @@ struct TrialBench::State {
     if (whole_lengths.bytes() == 0) return call;
     call[Operand::seqused_q].data = reinterpret_cast<const void*>(whole_lengths.pointer());
     call[Operand::seqused_kv].data = reinterpret_cast<const void*>(whole_lengths.pointer() + whole_lengths.bytes() / 2);
+    if (equal_begins.bytes() == 0) return call;
+    call[Operand::cu_seqlens_q].data = reinterpret_cast<const void*>(equal_begins.pointer());
+    call[Operand::cu_seqlens_kv].data =
+        reinterpret_cast<const void*>(equal_begins.pointer() + equal_begins.bytes() / 2);
     return call;
   }
 

@@ -67,6 +67,9 @@ void compare_all(const std::shared_ptr<Device>& device, const std::vector<Shape>
     compare_oracles(device, simplest_mask(window), number % 3);
     window.alibi = true;
     compare_oracles(device, simplest_mask(window), number % 3);
+    AttentionProblem packed = window;
+    packed.packed = true;
+    compare_oracles(device, simplest_mask(packed), number % 3);
     window.bias = number % 2 == 0 ? PairTensor::bhqk : PairTensor::hk;
     window.bias_fp32 = number % 3 == 0;
     window.attention_mask = number % 2 == 0 ? PairTensor::bk : PairTensor::qk;
@@ -97,7 +100,7 @@ class Comparison {
  public:
   Comparison(const std::shared_ptr<Device>& device, const AttentionProblem& problem, std::int64_t shift)
       : device_(device), problem_(problem), data_(device, problem, shift), oracle_(device, problem) {
-    expected_ = reference_forward(problem, data_.q, data_.k, data_.v);
+    expected_ = reference_forward(problem, data_.q, data_.k, data_.v, data_.terms);
     o_.resize(expected_.o.size());
     for (std::size_t i = 0; i < o_.size(); ++i) set(i, expected_.o[i]);
   }
@@ -372,7 +375,8 @@ TEST_CASE("the fp64 kernel agrees with the scalar oracle on the GPU", "[gpu]") {
 
 TEST_CASE("O is compared on the device as on the host, on the emulator", "[emulator]") {
   const auto device = make_emulator_device(find_device("h200"));
-  compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256"});
+  compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256",
+                               "bf16 b3 hq2 sq129 d40 packed"});
   compare_norms(device);
 }
 
