@@ -297,6 +297,44 @@ TEST_CASE("tensors of pairs are checked, written and read", "[nogpu]") {
   CHECK_THAT(run("--bias 1hqk").err, ContainsSubstring("tensor 'bias' is F32: expected BF16"));
 }
 
+TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
+  const std::string shape = " --packed --heads 2 --head-dim 64 --device emulator --target h200 --json";
+  for (const auto& [flags, problem] :
+       {std::pair("--used-lengths 7,0,30 --causal", "b3 hq2 sq37 d64 causal packed"),
+        std::pair("--used-lengths 7,0,30 --used-kv-lengths 1,2,90", "b3 hq2 sq37 skv93 d64 packed"),
+        std::pair("--batch 3 --seq 40", "b3 hq2 sq40 d64 packed")}) {
+    const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
+    INFO(result.err << result.out);
+    REQUIRE(result.status == 0);
+    CHECK_THAT(result.json().at("problem").get<std::string>(), Catch::Matchers::EndsWith(problem));
+  }
+  for (const auto& [flags, sentence] :
+       {std::pair("--used-lengths 7,6 --seq 20", "13 rows, but the tensors have 20"),
+        std::pair("--used-lengths 7,6 --batch 3", "2 lengths, but the batch has 3 entries"),
+        std::pair("--used-lengths 7,x", "'x' is no number of rows"),
+        std::pair("--batch 3 --seq 40 --pass backward", "packed: kernels of backward_sm90 do not compute it")}) {
+    const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
+    CHECK(result.status != 0);
+    CHECK_THAT(result.err, ContainsSubstring(sentence));
+  }
+
+  const TemporaryFolder folder;
+  std::vector<std::string> make = words("input --packed --used-lengths 7,0,30 --heads 2 --head-dim 64");
+  make.insert(make.end(), {"--output", folder.file("i.safetensors")});
+  REQUIRE(run_attune(make).status == 0);
+  const auto run_with = [&](const std::string& flags) {
+    std::vector<std::string> run = words("run --check --json --device emulator --target h200 " + flags);
+    run.insert(run.end(), {"--input", folder.file("i.safetensors"), "--output", folder.file("o.safetensors")});
+    return run_attune(run);
+  };
+  const CommandResult read = run_with("--causal --packed");
+  INFO(read.err << read.out);
+  CHECK(read.status == 0);
+  const CommandResult other = run_with("--packed --batch 2");
+  CHECK(other.status == 2);
+  CHECK_THAT(other.err, ContainsSubstring("--batch 2 does not agree with the input file"));
+}
+
 TEST_CASE("lengths of sequences are given, checked, written and read", "[nogpu]") {
   const std::string shape =
       " --batch 3 --heads 2 --seq 40 --kv-seq 70 --head-dim 64 --device emulator --target h200 --json";

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "generator/error.h"
@@ -96,9 +99,11 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
 
 void ProblemOptions::add_used_lengths_to(CommandLine& verb) {
   const char* group = "Problem";
-  verb.add_option("--used-lengths", used_,
-                  "rows of each sequence, as 77,0,130: its first queries and keys (--lengths used, whose lengths are "
-                  "random otherwise). With a mask that names its offset, or top left, the diagonals stay")
+  verb.add_option(
+          "--used-lengths", used_,
+          "rows of each sequence, as 77,0,130: its first queries and keys (--lengths used, whose lengths are "
+          "random otherwise). With a mask that names its offset, or top left, the diagonals stay. With --packed "
+          "all rows of each, which stand for --batch and --seq, too")
       .group(group);
   verb.add_option("--used-kv-lengths", used_kv_, "keys of each sequence, where they are others than its queries")
       .group(group);
@@ -172,8 +177,7 @@ void ProblemOptions::apply_used_lengths(AttentionProblem& problem) const {
 
 namespace {
 
-std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string& text, std::int64_t batch,
-                                     std::int64_t most) {
+std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string& text, std::int64_t most) {
   std::vector<std::int32_t> lengths;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -187,6 +191,12 @@ std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string&
     lengths.push_back(static_cast<std::int32_t>(length));
     begin = end + 1;
   }
+  return lengths;
+}
+
+std::vector<std::int32_t> lengths_of_batch(const std::string& flag, const std::string& text, std::int64_t batch,
+                                           std::int64_t most) {
+  const std::vector<std::int32_t> lengths = lengths_of(flag, text, most);
   if (static_cast<std::int64_t>(lengths.size()) != batch) {
     refuse(fmt::format("{} {}: {} lengths, but the batch has {} entries; give one for each", flag, text, lengths.size(),
                        batch));
@@ -194,18 +204,56 @@ std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string&
   return lengths;
 }
 
+constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
+
+std::int64_t sum_of(const std::vector<std::int32_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+}
+
+// Of sequences that lie one behind the other, from the first row to the last: what is in none is not written, and no
+// result to check.
+std::vector<std::int32_t> begins_of(const std::string& flag, const std::string& text,
+                                    const std::vector<std::int32_t>& lengths, std::int64_t rows) {
+  if (sum_of(lengths) != rows) {
+    refuse(fmt::format("{} {}: {} rows, but the tensors have {}; give as many", flag, text, sum_of(lengths), rows));
+  }
+  std::vector<std::int32_t> begins = {0};
+  for (const std::int32_t length : lengths) begins.push_back(begins.back() + length);
+  return begins;
+}
+
 }  // namespace
 
 TermValues ProblemOptions::terms(const AttentionProblem& problem) const {
   TermValues terms;
   if (used_.empty() && used_kv_.empty()) return terms;
-  terms.set(Operand::seqused_q, used_.empty() ? std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
-                                                                          static_cast<std::int32_t>(problem.seq_q))
-                                              : lengths_of("--used-lengths", used_, problem.batch, problem.seq_q));
-  terms.set(Operand::seqused_kv, used_kv_.empty()
-                                     ? lengths_of("--used-lengths", used_, problem.batch, problem.seq_kv)
-                                     : lengths_of("--used-kv-lengths", used_kv_, problem.batch, problem.seq_kv));
+  const bool of_keys = !used_kv_.empty();
+  const std::string flag_of_keys = of_keys ? "--used-kv-lengths" : "--used-lengths";
+  const std::string& text_of_keys = of_keys ? used_kv_ : used_;
+  const std::vector<std::int32_t> queries =
+                                      used_.empty()
+                                          ? std::vector<std::int32_t>(
+                                                static_cast<std::size_t>(problem.batch),
+                                                static_cast<std::int32_t>(problem.seq_q /
+                                                                          (problem.packed ? problem.batch : 1)))
+                                          : lengths_of_batch("--used-lengths", used_, problem.batch, problem.seq_q),
+                                  keys = lengths_of_batch(flag_of_keys, text_of_keys, problem.batch, problem.seq_kv);
+  terms.set(Operand::seqused_q, queries);
+  terms.set(Operand::seqused_kv, keys);
+  if (problem.packed) {
+    terms.set(Operand::cu_seqlens_q, begins_of("--used-lengths", used_, queries, problem.seq_q));
+    terms.set(Operand::cu_seqlens_kv, begins_of(flag_of_keys, text_of_keys, keys, problem.seq_kv));
+  }
   return terms;
+}
+
+std::optional<std::int64_t> ProblemOptions::size_of_packed(std::string_view key) const {
+  if (!flag("packed").is_set || used_.empty()) return std::nullopt;
+  const std::vector<std::int32_t> queries = lengths_of("--used-lengths", used_, kMostRows);
+  if (key == "batch") return static_cast<std::int64_t>(queries.size());
+  if (key == "seq_q") return sum_of(queries);
+  if (key == "seq_kv" && !used_kv_.empty()) return sum_of(lengths_of("--used-kv-lengths", used_kv_, kMostRows));
+  return std::nullopt;
 }
 
 AttentionProblem ProblemOptions::problem() const {
@@ -219,11 +267,12 @@ AttentionProblem ProblemOptions::problem() const {
     for (const Flag& each : flags_) {
       const ProblemField& field = *each.field;
       if (is_of_call(field)) continue;
-      if (field.needed && !each.is_given()) {
+      const std::optional<std::int64_t> of_lengths = size_of_packed(field.key);
+      if (field.needed && !each.is_given() && !of_lengths) {
         refuse(fmt::format("the problem needs {} ({}), or the whole problem as --problem TEXT", with_dashes(field),
                            field.help));
       }
-      const std::int64_t value = each.is_given() ? each.value() : field.standard(problem);
+      const std::int64_t value = each.is_given() ? each.value() : of_lengths.value_or(field.standard(problem));
       field.set(problem, value);
       if (field.get(problem) != value) refuse(fmt::format("{} {}: the number is too large", with_dashes(field), value));
     }

@@ -67,6 +67,8 @@ class ProblemOptions {
   void refuse_conflicts() const;
   void apply_what_is_of_call(AttentionProblem& problem) const;
   void apply_used_lengths(AttentionProblem& problem) const;
+  /// What --used-lengths says of a size of packed sequences, by the field's key.
+  std::optional<std::int64_t> size_of_packed(std::string_view key) const;
 
   std::string text_, used_, used_kv_;
   std::vector<Flag> flags_;
