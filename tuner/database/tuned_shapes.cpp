@@ -66,6 +66,13 @@ double attended_keys(const AttentionProblem& problem) {
   return static_cast<double>(count_attended_pairs(problem)) / static_cast<double>(problem.seq_q);
 }
 
+// Of packed sequences as of equal ones, by which they lie among those that are not packed.
+Shape shape_of(const AttentionProblem& problem) {
+  const AttentionProblem equal = with_equal_lengths(problem);
+  return {equal.batch,  equal.heads_q,  equal.heads_kv,    equal.seq_q,
+          equal.seq_kv, equal.head_dim, equal.mask_offset, attended_keys(equal)};
+}
+
 }  // namespace
 
 std::map<std::string, std::vector<std::int64_t>> other_spellings(sqlite::Connection& db) {
@@ -96,9 +103,8 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
       .bind(to_string(problem.pass))
       .bind(to_string(problem.mask))
       .bind(problem.alignment);
-  const Shape asked{problem.batch,  problem.heads_q,  problem.heads_kv,    problem.seq_q,
-                    problem.seq_kv, problem.head_dim, problem.mask_offset, attended_keys(problem)};
-  const std::string asked_features = feature_words(problem);
+  const Shape asked = shape_of(problem);
+  const std::string asked_features = feature_words(problem), asked_text = canonical_text(problem);
   std::vector<TunedShape> found;
   while (query.step()) {
     Shape shape{query.integer(3), query.integer(4), query.integer(5), query.integer(6),
@@ -119,19 +125,22 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
     }
     const bool same_dtype = query.integer(10) != 0;
     double apart_by_features = 0;
-    if (const std::string features = query.text(11); features != asked_features) {
-      try {
-        apart_by_features = feature_distance(problem, features);
-      } catch (const Error&) {
-        continue;  // of a later version
+    const std::string features = query.text(11);
+    try {
+      if (features != asked_features) apart_by_features = feature_distance(problem, features);
+      if (features.find("packed") != std::string::npos) {
+        const AttentionProblem stored = parse_problem(text);
+        if (stored.packed) shape = shape_of(stored);
       }
+    } catch (const Error&) {
+      continue;  // of a later version
     }
+    const bool same_text = !problem.packed || text == asked_text;  // others are of the same shape, too
     const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + apart_by_features;
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
     found.push_back({std::move(text), query.text(1), static_cast<int>(query.integer(2)),
-                     same_mask && same_dtype && apart_by_features == 0 && shape == asked, apart});
+                     same_mask && same_dtype && apart_by_features == 0 && shape == asked && same_text, apart});
   }
-  const std::string asked_text = canonical_text(problem);
   std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {
     return std::tuple(!a.same_problem, a.distance, a.problem != asked_text, std::string_view(a.problem),
                       std::string_view(a.device),

@@ -62,6 +62,13 @@ TEST_CASE("near: by lengths, work for each SM, head dim, group and dtype", "[nog
   CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 64) == about(1.5));
   CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 640) == about(1.5));
   CHECK(distance("bf16 b1 hq8 sq1024 d64", "bf16 b2 hq8 sq1024 d64", 6400) == about(0));
+  // Packed sequences lie where equal ones do, and weigh 1 as a feature; used lengths, which are another one, 2.
+  CHECK(distance("bf16 b4 hq8 sq8192 d64 packed", "bf16 b4 hq8 sq8192 d64 packed") == 0);
+  CHECK(distance("bf16 b4 hq8 sq2048 d64 used", "bf16 b4 hq8 sq8192 d64 packed") == about(2));
+  CHECK(distance(base, "bf16 b4 hq8 sq8192 d64 packed") == about(1));
+  CHECK(distance("bf16 b4 hq8 sq8192 d64 packed", base) == about(1));
+  CHECK(distance("bf16 b4 hq8 sq8192 d64 packed", "bf16 b4 hq8 sq16384 d64 packed") == about(2 * (0.35 + 0.025) + 1.5));
+  CHECK(distance("bf16 b4 hq8 sq8192 d64 packed", "bf16 b4 hq8 sq8191 d64 packed") == 0);  // and yet another problem
   CHECK(distance(base, "bf16 b4 hq8 sq2048 d72") == about(0.4));
   CHECK(distance(base, "bf16 b4 hq8 sq2048 d8") == about(7 * 0.4));
   CHECK(distance(base, "bf16 b4 hq8 hkv2 sq2048 d64") == about(2 * 0.3));
