@@ -99,8 +99,9 @@ enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_
  * diagonals of ATTUNE_MASK_CAUSAL and ATTUNE_MASK_WINDOW end at the last query and the last key of each sequence; those
  * of ATTUNE_MASK_CAUSAL_TOP_LEFT and ATTUNE_MASK_CAUSAL_OFFSET are the same in all. Packed sequences are so, too:
  * sequence b is the rows cu_seqlens_q[b] up to, and without, cu_seqlens_q[b + 1], and keys likewise, of which the first
- * ones count, where used lengths are given. What lies in other sequences is read into no result of one, and rows in no
- * sequence are not written. LSE is (heads_q, seq_q).
+ * ones count, where used lengths are given. What lies in other sequences is read into no result of one. Rows behind the
+ * last sequence are its rows and do not count; those before the first one, which begins at row 0, are not written. LSE
+ * is (heads_q, seq_q).
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -138,7 +139,7 @@ typedef struct attune_problem {
   int32_t attention_mask; /* with ATTUNE_ATTENTION_MASK, as `bias` */
   int32_t bias_gradient;  /* 1: backward writes ATTUNE_D_BIAS; 0: it does not. Forward does not look at it */
   int32_t packed; /* 1: the sequences, `batch` of them, lie one behind the other in tensors of one batch entry, of seq_q
-                     and seq_kv rows: with ATTUNE_CU_SEQLENS_Q and ATTUNE_CU_SEQLENS_KV; 0: without. Forward only */
+                     and seq_kv rows: with ATTUNE_CU_SEQLENS_Q and ATTUNE_CU_SEQLENS_KV; 0: without */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last

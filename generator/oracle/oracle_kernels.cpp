@@ -146,6 +146,7 @@ std::vector<KernelLaunch> generate_backward_reference(const AttentionProblem& pr
     bindings.set("mask", std::string(to_string(problem.mask)));
     bindings.set("score", oracle_score(problem));
     bindings.set("lengths", oracle_lengths(problem));
+    bindings.set("tiles_of", problem.packed ? "sequences" : "batch");
     bind_oracle_added(problem, &bindings);
     if (rows == TileRows::queries) bindings.set("score_formula", oracle_score_formula(problem));
     bindings.set("head_dim", problem.head_dim);

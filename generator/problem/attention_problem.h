@@ -58,8 +58,8 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 /// where a call names none. What lies behind is read into no result, whatever it holds. Queries there see nothing, and
 /// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys. Packed sequences lie one behind
 /// the other in tensors of one batch entry of seq_q and seq_kv rows: sequence b is the rows cu_seqlens_q[b] up to, and
-/// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each; rows that are in no sequence are not
-/// written.
+/// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each. Rows behind the last sequence are its rows
+/// and do not count; those before the first one, which begins at row 0, are not written.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients

@@ -19,10 +19,16 @@ void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings)
   bindings->set("head_dim_v", problem.head_dim_v());
 }
 
-void bind_stored_rows(TemplateBindings* bindings) { bindings->set("sequence", "dense"); }
+void bind_stored_rows(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("sequence", problem.packed ? "packed" : "dense");
+}
 
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings) {
   bindings->set("sequence", problem.packed ? "packed" : problem.has_used_lengths() ? "used" : "dense");
+}
+
+void bind_sequence_words(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->set("sequence_rows", problem.packed ? "`cu_seqlens_q` and `cu_seqlens_kv` name" : "lie in the tensors");
 }
 
 void bind_mask(const AttentionProblem& problem, TemplateBindings* bindings) {
@@ -50,7 +56,7 @@ void bind_coordinates(const AttentionProblem& problem, TemplateBindings* binding
   const bool powers_of_two = problem.pass == Pass::backward;
   bindings->conditions["alibi"] = problem.alibi;
   bindings->conditions["powers_of_two"] = powers_of_two;
-  bindings->set("alibi_unit", powers_of_two ? std::string(kLog2E) + " * " : "");
+  bindings->set("alibi_unit", powers_of_two ? std::string(kLog2E).append(" * ") : std::string());
   bindings->conditions["bias"] = problem.bias != PairTensor::none;
   bindings->conditions["attention_mask"] = problem.attention_mask != PairTensor::none;
   bindings->conditions["pair_gain"] = problem.pass == Pass::backward;

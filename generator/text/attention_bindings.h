@@ -11,11 +11,15 @@ void bind_elements(const AttentionProblem& problem, TemplateBindings* bindings);
 /// Columns of a row of Q and K, and of V and O: `head_dim_qk` and `head_dim_v`.
 void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// For a kernel that works on all rows that are stored, whosever they are.
-void bind_stored_rows(TemplateBindings* bindings);
+/// For a kernel that works on all rows that are stored, whosever they are. Of packed sequences it finds them as
+/// bind_sequence() says.
+void bind_stored_rows(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// Names the partial of templates/attention/ by which a kernel knows whose rows it works on.
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings);
+
+/// What kernels say of sequences that may have fewer rows: `sequence_rows`.
+void bind_sequence_words(const AttentionProblem& problem, TemplateBindings* bindings);
 
 /// bind_sequence(), and the partial that says which keys these rows see, and whether sequences may have fewer rows than
 /// tensors.

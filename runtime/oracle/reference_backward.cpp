@@ -89,10 +89,12 @@ class Backward {
     over_queries();
     over_keys();
     if (problem_.bias_gradient) over_bias();
-    result_.d_sinks =
-        sink_gradient(problem_, terms_.of<float>(Operand::sinks), {forward_.lse, delta_, delta_error_, delta_noise_});
+    result_.d_sinks = sink_gradient(problem_, terms_.of<float>(Operand::sinks), statistics());
     return std::move(result_);
   }
+
+  // After run().
+  QueryStatistics statistics() const { return {forward_.lse, delta_, delta_error_, delta_noise_}; }
 
  private:
   struct Pair {
@@ -262,17 +264,92 @@ class Backward {
   ReferenceBackward result_;
 };
 
+// One of packed sequences: where what it gives alone lies among that of all.
+class PackedRows {
+ public:
+  // Of rows from `first` on, of `stored`, of `all` of each head; alone there are as many, or one where there are none.
+  PackedRows(std::int64_t heads, std::int64_t first, std::int64_t stored, std::int64_t all)
+      : heads_(heads), first_(first), stored_(stored), all_(all) {}
+
+  template <class Value>
+  void put(std::span<const Value> alone, std::int64_t columns, std::vector<double>* of_all) const {
+    const std::int64_t rows = std::max<std::int64_t>(1, stored_);
+    for (std::int64_t head = 0; head < heads_; ++head) {
+      std::copy_n(alone.begin() + head * rows * columns, stored_ * columns,
+                  of_all->begin() + (head * all_ + first_) * columns);
+    }
+  }
+  std::vector<float> take(std::span<const float> of_all) const {
+    std::vector<float> alone;
+    for (std::int64_t head = 0; head < heads_ && !of_all.empty(); ++head) {
+      for (std::int64_t row = 0; row < std::max<std::int64_t>(1, stored_); ++row)
+        alone.push_back(row < stored_ ? of_all[head * all_ + first_ + row] : 0.0f);
+    }
+    return alone;
+  }
+
+ private:
+  std::int64_t heads_, first_, stored_, all_;
+};
+
+// Of packed sequences: what each gives alone, in tensors of its own. Rows in no sequence are zeros.
+ReferenceBackward reference_of_sequences(const AttentionProblem& problem, const BackwardInputs& inputs) {
+  const std::int64_t columns = problem.head_dim;
+  const auto zeros = [](std::int64_t heads, std::int64_t rows, std::int64_t of_row) {
+    return std::vector<double>(static_cast<std::size_t>(heads * rows * of_row));
+  };
+  ReferenceBackward reference;
+  for (ReferenceGradient* gradient : {&reference.d_q, &reference.d_k, &reference.d_v}) {
+    const bool of_queries = gradient == &reference.d_q;
+    gradient->value = gradient->weight =
+        zeros(of_queries ? problem.heads_q : problem.heads_kv, of_queries ? problem.seq_q : problem.seq_kv, columns);
+  }
+  std::vector<double> lse = zeros(problem.heads_q, problem.seq_q, 1), delta = lse, delta_error = lse, delta_noise = lse;
+  for (const PackedSequence& sequence : packed_sequences_of(problem, inputs.terms)) {
+    const AttentionProblem& alone = sequence.problem;
+    const PackedRows queries(problem.heads_q, sequence.first_query, sequence.stored_queries, problem.seq_q),
+        keys(problem.heads_kv, sequence.first_key, sequence.stored_keys, problem.seq_kv);
+    const auto of_queries = [&](std::span<const std::uint16_t> elements, Operand operand) {
+      return rows_of(problem, elements, operand, sequence.first_query, alone.seq_q);
+    };
+    const auto of_keys = [&](std::span<const std::uint16_t> elements, Operand operand) {
+      return rows_of(problem, elements, operand, sequence.first_key, alone.seq_kv);
+    };
+    const std::vector<std::uint16_t> q = of_queries(inputs.q, Operand::q), k = of_keys(inputs.k, Operand::k),
+                                     v = of_keys(inputs.v, Operand::v), d_o = of_queries(inputs.d_o, Operand::o);
+    const std::vector<float> d_lse = queries.take(inputs.d_lse);
+    Backward backward(alone, {q, k, v, d_o, d_lse, sequence.terms});
+    const ReferenceBackward result = backward.run();
+    const auto put = [&](const ReferenceGradient& gradient, const PackedRows& rows, ReferenceGradient* to) {
+      rows.put(std::span(gradient.value), columns, &to->value);
+      rows.put(std::span(gradient.weight), columns, &to->weight);
+      to->noise_squares += gradient.noise_squares;
+    };
+    put(result.d_q, queries, &reference.d_q);
+    put(result.d_k, keys, &reference.d_k);
+    put(result.d_v, keys, &reference.d_v);
+    const QueryStatistics statistics = backward.statistics();
+    queries.put(statistics.lse, 1, &lse);
+    queries.put(statistics.delta, 1, &delta);
+    queries.put(statistics.delta_error, 1, &delta_error);
+    queries.put(statistics.delta_noise, 1, &delta_noise);
+  }
+  reference.d_sinks =
+      sink_gradient(problem, inputs.terms.of<float>(Operand::sinks), {lse, delta, delta_error, delta_noise});
+  return reference;
+}
+
 }  // namespace
 
 ReferenceBackward reference_backward(const AttentionProblem& problem, const BackwardInputs& inputs) {
   validate(problem);
   require_packed(problem, inputs.d_o, Operand::o, "d_o");
-  const std::int64_t rows = problem.batch * problem.heads_q * problem.seq_q;
+  const std::int64_t rows = problem.row_batch() * problem.heads_q * problem.seq_q;
   if (!inputs.d_lse.empty() && static_cast<std::int64_t>(inputs.d_lse.size()) != rows) {
     throw Error(ErrorCode::invalid_argument, "d_lse holds " + std::to_string(inputs.d_lse.size()) + " elements, " +
                                                  canonical_text(problem) + " has " + std::to_string(rows) + " rows");
   }
-  return Backward(problem, inputs).run();
+  return problem.packed ? reference_of_sequences(problem, inputs) : Backward(problem, inputs).run();
 }
 
 }  // namespace attune

@@ -48,11 +48,14 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
     PackedSequence sequence;
     sequence.first_query = row(of_queries, batch, problem.seq_q);
     sequence.first_key = row(of_keys, batch, problem.seq_kv);
-    const auto stored = [](std::int64_t begin, std::int64_t end) { return std::max<std::int64_t>(0, end - begin); };
-    sequence.stored_queries = stored(sequence.first_query, row(of_queries, batch + 1, problem.seq_q));
-    sequence.stored_keys = stored(sequence.first_key, row(of_keys, batch + 1, problem.seq_kv));
-    const std::int64_t used_queries = length_of(queries, batch, sequence.stored_queries),
-                       used_keys = length_of(keys, batch, sequence.stored_keys);
+    const auto between = [](std::int64_t begin, std::int64_t end) { return std::max<std::int64_t>(0, end - begin); };
+    const std::int64_t end_of_queries = row(of_queries, batch + 1, problem.seq_q),
+                       end_of_keys = row(of_keys, batch + 1, problem.seq_kv);
+    const bool is_last = batch == problem.batch - 1;
+    sequence.stored_queries = between(sequence.first_query, is_last ? problem.seq_q : end_of_queries);
+    sequence.stored_keys = between(sequence.first_key, is_last ? problem.seq_kv : end_of_keys);
+    const std::int64_t used_queries = length_of(queries, batch, between(sequence.first_query, end_of_queries)),
+                       used_keys = length_of(keys, batch, between(sequence.first_key, end_of_keys));
     const MaskGeometry mask = sequence_geometry(problem, used_queries, used_keys);
 
     AttentionProblem& alone = sequence.problem = problem;

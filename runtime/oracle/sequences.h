@@ -19,7 +19,8 @@ RowRange attended_keys(const MaskGeometry& sequence, std::int64_t query);
 RowRange attending_queries(const MaskGeometry& sequence, std::int64_t key);  ///< the other way about
 
 /// One of packed sequences as a problem of its own: of one batch entry that has its rows (one, which is not used, where
-/// it has none), of which the used lengths among `terms` count.
+/// it has none), of which the used lengths among `terms` count. Rows behind the last sequence are its rows, and do not
+/// count.
 struct PackedSequence {
   AttentionProblem problem;
   TermValues terms;

@@ -18,7 +18,7 @@ ReferenceSinkGradient sink_gradient(const AttentionProblem& problem, std::span<c
   for (std::int64_t head = 0; head < problem.heads_q; ++head) {
     const double sink = sinks[static_cast<std::size_t>(head)];
     double value = 0, most = 0, noise = 0, of_lse = 0;
-    for (std::int64_t batch = 0; batch < problem.batch; ++batch) {
+    for (std::int64_t batch = 0; batch < problem.row_batch(); ++batch) {
       for (std::int64_t query = 0; query < problem.seq_q; ++query) {
         const auto row = static_cast<std::size_t>((batch * problem.heads_q + head) * problem.seq_q + query);
         const double lse = queries.lse[row], delta = queries.delta[row], p = std::exp(sink - lse);

@@ -37,5 +37,5 @@ struct KeyPart {
 
 // The place of a row's result of a part: (part, batch, heads, queries).
 __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence& sequence, const KeyPart& part, i32 head, i64 row) {
-  return static_cast<i64>(part.part) * args.batch * args.heads_q * stored_queries(args) + packed_query_row(args, sequence, head, row);
+  return static_cast<i64>(part.part) * args.batch * args.heads_q * packed_query_rows(args) + packed_query_row(args, sequence, head, row);
 }

@@ -9,10 +9,10 @@ struct MapPlace {
   __device__ __forceinline__ MapPlace(i32 batch, i32 stored, i32 existing, i32 first) : size(first < existing ? existing : stored), batch(batch) { row = stored - size + first; }
 };
 __device__ __forceinline__ MapPlace place_of_queries(const Arguments& args, const Sequence& sequence, i32 row) {
-  return MapPlace(sequence.batch, stored_queries(args), sequence.queries, row);
+  return MapPlace(sequence.batch, stored_queries(args, sequence), sequence.queries, row);
 }
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments& args, const Sequence& sequence, i32 block) {
-  return MapPlace(sequence.batch, stored_keys(args), sequence.keys, block * kBlockKv);
+  return MapPlace(sequence.batch, stored_keys(args, sequence), sequence.keys, block * kBlockKv);
 }
 
 // Copies a box of a tile: the columns of a panel.

@@ -4,13 +4,13 @@ template <bool kMaskRagged>
 struct QueryBlocks {
 //% if masked_begin
   i32 begin, unmasked_begin, unmasked_end, end;
-  i32 all;  // of the sequence
+  i32 all;  // of a head in workspaces
 //% else
 //% if query_parts
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query, but not its first parts
 //% else
 //% if short_sequences
-  i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query; all: that are stored
+  i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query; all: of a head in workspaces
 //% else
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
 //% end
@@ -21,7 +21,7 @@ struct QueryBlocks {
     const i32 last_key = first_key + keys - 1;
 //% if short_sequences
     const i32 existing = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
-    all = (stored_queries(args) + kBlockQ - 1) / kBlockQ;
+    all = blocks_of_queries<kBlockQ>(args);
 //% else
     all = (query_count(args, sequence) + kBlockQ - 1) / kBlockQ;
     const i32 existing = all;

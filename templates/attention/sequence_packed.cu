@@ -1,16 +1,20 @@
 // Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
 // up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
-// lies in other sequences, reaches no result.
+// lies in other sequences, reaches no result. Rows behind the last sequence are stored with it and do not count.
 struct Sequence {
-  i32 batch, first_query, stored_queries, queries, first_key, keys;
+  i32 batch, first_query, queries, first_key, keys;
+  i32 stored_queries, stored_keys;  // also those that do not count
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments& args, i32 batch) : batch(batch) {
+    const bool is_last = batch == args.batch - 1;
+    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q), end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
     first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
-    stored_queries = rows_between(first_query, begin_of(args.cu_seqlens_q, batch + 1, args.seq_q));
-    queries = used_rows(args.seqused_q, batch, stored_queries);
+    queries = used_rows(args.seqused_q, batch, rows_between(first_query, end_of_queries));
+    stored_queries = rows_between(first_query, is_last ? args.seq_q : end_of_queries);
     first_key = begin_of(args.cu_seqlens_kv, batch, args.seq_kv);
-    keys = used_rows(args.seqused_kv, batch, rows_between(first_key, begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv)));
+    keys = used_rows(args.seqused_kv, batch, rows_between(first_key, end_of_keys));
+    stored_keys = rows_between(first_key, is_last ? args.seq_kv : end_of_keys);
   }
 
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
@@ -33,19 +37,24 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
 __device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
+__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) { return sequence.stored_queries; }
+__device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& sequence) { return sequence.stored_keys; }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return static_cast<i64>(head) * args.seq_q + sequence.first_query + row;
 }
 
-// A tile among those of all sequences. Sequence b's begin at number cu_seqlens[b] / rows + b: so many are enough for the ones before, whatever their
-// lengths, and no sum over them is needed. Some numbers are of no tile: there is no row from their first one on.
+// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence b's begin at number
+// cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
+// numbers are of no tile: there is no row from their first one on.
+__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return Sequence::begin_of(begins, sequence, all) / rows + sequence; };
+    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
     i32 last = sequences - 1;
     batch = 0;  // the last one whose first tile is not behind this one
     while (batch < last) {
@@ -57,8 +66,24 @@ struct TileOfSequence {
       }
     }
     tile = number - first_tile(batch);
-    if (tile < 0) tile = (all + rows - 1) / rows;  // there are rows before the first sequence
   }
 };
+__device__ __forceinline__ i32 workspace_batch(const Sequence&) { return 0; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return args.seq_q / kRows + args.batch;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
+  return args.seq_kv / kRows + args.batch;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence& sequence) {
+  return first_tile_of(sequence.batch, sequence.first_query, kRows);
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_keys(const Sequence& sequence) {
+  return first_tile_of(sequence.batch, sequence.first_key, kRows);
+}
 
 //% include attention/ends_of_sequence

@@ -105,11 +105,10 @@ inline std::int64_t parts_of(const Split& split, const Call& call) {
 // Batch entries of tensors that have rows.
 inline std::int64_t row_batch(const Call& call) { return call.packed ? 1 : call.batch; }
 
-// Of packed sequences as many as are enough whatever their lengths: rows that do not fill a tile, and a tile more for each.
-inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) {
-  return call.packed ? call.seq_q / launch.rows_per_tile + call.batch : ceil_div(call.seq_q, launch.rows_per_tile);
-}
-inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return ceil_div(call.seq_kv, launch.rows_per_tile); }
+// Tiles of so many rows of a head. Of packed sequences as many as are enough whatever their lengths: one more for each.
+inline std::int64_t tiles_of_rows(const Call& call, std::int64_t all, std::int64_t rows) { return call.packed ? all / rows + call.batch : ceil_div(all, rows); }
+inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_q, launch.rows_per_tile); }
+inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_kv, launch.rows_per_tile); }
 
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles would begin when little
 // else is left to do, and end alone.
@@ -181,7 +180,7 @@ inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
   if (buffer.rows == kOnce) return buffer.bytes;
   const std::int64_t heads = row_batch(call) * (buffer.of_keys ? call.heads_kv : call.heads_q);
   const std::int64_t times = buffer.keys == kOnce ? 1 : ceil_div(call.seq_kv, buffer.keys);
-  return buffer.bytes * heads * ceil_div(buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * times * parts_of(buffer.split, call);
+  return buffer.bytes * heads * tiles_of_rows(call, buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * times * parts_of(buffer.split, call);
 }
 
 // Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.

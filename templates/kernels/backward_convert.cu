@@ -36,14 +36,22 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% if programmatic_launch
   griddepcontrol_wait();
 //% end
+//% if packed_sequences
+  const i32 number = static_cast<i32>(block_index()) % args.${tiles}, batch_head = static_cast<i32>(block_index()) / args.${tiles};
+  const TileOfSequence found(args.${begins}, args.batch, args.${all_rows}, number, kTileRows);
+  const Sequence sequence(args, found.batch);
+  const i32 tile = found.tile, head = batch_head;
+//% else
   const i32 tile = static_cast<i32>(block_index()) % args.${tiles}, batch_head = static_cast<i32>(block_index()) / args.${tiles};
   const Sequence sequence(args, batch_head / args.${heads});
   const i32 head = batch_head - sequence.batch * args.${heads};
+//% end
 //% for gradients
   char* ${gradients.name} = static_cast<char*>(args.${gradients.name}) +
               kElementBytes * (sequence.${row}_offset(args.${gradients.name}_stride_batch, args.${gradients.name}_stride_row) +
                    head * args.${gradients.name}_stride_head);
-  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, kElementBytes * args.${gradients.name}_stride_row, batch_head, tile, ${stored_rows}(args));
+  convert(args.${gradients.name}_sums, ${gradients.scale}, ${gradients.name}, kElementBytes * args.${gradients.name}_stride_row, batch_head, tile, stored_${rows_of}(args, sequence), first_block_of_${rows_of}<kTileRows>(sequence),
+          blocks_of_${rows_of}<kTileRows>(args));
 //% end
 }
 //% include primitives/entry/${target}

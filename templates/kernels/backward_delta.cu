@@ -44,15 +44,21 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   griddepcontrol_launch_dependents();
 //% end
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
+//% if packed_sequences
+  const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
+  const Sequence sequence(args, found.batch);
+  const i32 head = batch_head;
+//% else
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
+//% end
   const char* o = static_cast<const char*>(args.o) + kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
   const char* d_o = static_cast<const char*>(args.d_o) + kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 // Four rows of a thread are under way at once; of eight ptxas spills the pieces.
 #pragma unroll 4
   for (i32 i = 0; i < kRows / kRowsAtOnce; ++i) {
-    const i32 query = tile * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
+    const i32 query = ${tile_of_sequence} * kRows + i * kRowsAtOnce + static_cast<i32>(thread_index()) / kRowLanes;
     const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)

@@ -16,7 +16,7 @@
 //
 //% end
 //% if short_sequences
-// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
 //% end
 // A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
@@ -273,13 +273,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
 //% end
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
     const char* q =
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
+                      LseDeltaStream(args, (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
 //% if alibi

@@ -14,7 +14,7 @@
 //
 //% end
 //% if short_sequences
-// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
 //% end
 // Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
@@ -126,9 +126,15 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
+//% if packed_sequences
+  const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kBlockQ);
+  const Sequence sequence(args, found.batch);
+  const i32 head = batch_head, head_kv = head / args.group_size, tile_row = found.tile * kBlockQ;
+//% else
   const Sequence sequence(args, batch_head / args.heads_q);
-  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size, tile_row = tile * kBlockQ;
+//% end
+  const i32 rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
@@ -148,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_row + lane_index() / 4);
+  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
@@ -170,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   const i64 row_bytes = kElementBytes * args.d_q_stride_row;
   char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
 //% if short_sequences
-  const i32 stored = stored_queries(args) - tile_row;  // rows of the tile, also behind the last query
+  const i32 stored = stored_queries(args, sequence) - tile_row;  // rows of the tile, also behind the last query
 //% else
   const i32 stored = rows;
 //% end

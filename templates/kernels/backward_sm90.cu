@@ -15,7 +15,7 @@
 //
 //% end
 //% if short_sequences
-// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
+// A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
 //% end
 //% if fused_dbias

@@ -61,7 +61,7 @@ struct Sums {
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, thread = static_cast<i32>(thread_index()), chunk = thread % kRowLanes;
-  const i64 rows = static_cast<i64>(heads) * stored_queries(args), row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
 //% if programmatic_launch
   griddepcontrol_wait();
 //% end
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
 
 //% if sink
-  const RowEnd end(args, static_cast<i32>(row / stored_queries(args) % args.heads_q), sums.row_max, sums.row_sum);
+  const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), sums.row_max, sums.row_sum);
   const float inverse = end.inverse();
   if (args.lse != nullptr && chunk == 0) st_global_f32(args.lse + row, end.lse(lg2_approx_ftz_f32(end.sum) * kLn2));
 //% else
@@ -95,10 +95,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, ${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
 //% end
   if (!has_columns) return;
-  const i32 batch_head = static_cast<i32>(row / stored_queries(args));
+  const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const i64 query = row - static_cast<i64>(batch_head) * stored_queries(args);
+  const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
                    kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];

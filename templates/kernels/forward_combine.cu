@@ -112,7 +112,7 @@ struct Parts {
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
-  const i64 rows = static_cast<i64>(heads) * stored_queries(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
   const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   some.load_o(o_of_row, rows, first, chunk < kChunks);
   const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
 //% if sink
-  const RowEnd end(args, static_cast<i32>(row / stored_queries(args) % args.heads_q), m, weights);
+  const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), m, weights);
   const float inverse = end.inverse();
 //% else
   const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
@@ -190,10 +190,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, ${score_unit}, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
 //% end
   if (!has_chunk) return;
-  const i32 batch_head = static_cast<i32>(row / stored_queries(args));
+  const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const i64 query = row - static_cast<i64>(batch_head) * stored_queries(args);
+  const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
                    kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];

@@ -28,16 +28,16 @@ __device__ __forceinline__ bool attend(const Arguments& args, const SequenceRows
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const i32 heads_kv = args.heads_q / args.group_size, thread = thread_index();
-  const i32 batch_head = block_index() / args.key_tiles, first_key = block_index() % args.key_tiles * kTile;
-  const i32 keys = args.seq_kv - first_key < kTile ? args.seq_kv - first_key : kTile;
-  const i32 head_kv = batch_head % heads_kv;
-  const i64 batch = batch_head / heads_kv, first_index = static_cast<i64>(batch_head) * args.seq_kv + first_key;
-  const SequenceRows rows(args, batch);
+  const OracleTile tile = OracleTile::of_keys(args, static_cast<i32>(block_index()), args.key_tiles);
+  const SequenceRows rows(args, tile.sequence);
+  const i32 head_kv = tile.head, first_key = tile.first;
+  const i32 keys = rows.stored_keys - first_key < kTile ? rows.stored_keys - first_key : kTile;
+  const i64 batch = tile.batch, first_index = (batch * heads_kv + head_kv) * args.seq_kv + rows.first_key + first_key;
   const i32 existing = rows.keys - first_key < kTile ? rows.keys - first_key : kTile;  // none or fewer, where the sequence ends before
   const u32 shared = shared_base();
-  load_rows(shared + kKeyOffset, args.k, batch * args.k_stride_batch + head_kv * args.k_stride_head + first_key * args.k_stride_row,
+  load_rows(shared + kKeyOffset, args.k, batch * args.k_stride_batch + head_kv * args.k_stride_head + (rows.first_key + first_key) * args.k_stride_row,
             args.k_stride_row, existing);
-  load_rows(shared + kValueOffset, args.v, batch * args.v_stride_batch + head_kv * args.v_stride_head + first_key * args.v_stride_row,
+  load_rows(shared + kValueOffset, args.v, batch * args.v_stride_batch + head_kv * args.v_stride_head + (rows.first_key + first_key) * args.v_stride_row,
             args.v_stride_row, existing);
 
   const Column mine;
@@ -51,16 +51,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     for (i32 first = 0; first < rows.queries; first += kTile) {
       const i32 count = rows.queries - first < kTile ? rows.queries - first : kTile;
       if (!attend(args, rows, first, count, first_key, existing)) continue;
-      load_rows(shared + kQueryOffset, args.q, batch * args.q_stride_batch + head * args.q_stride_head + first * args.q_stride_row,
+      load_rows(shared + kQueryOffset, args.q, batch * args.q_stride_batch + head * args.q_stride_head + (rows.first_query + first) * args.q_stride_row,
                 args.q_stride_row, count);
-      load_rows(shared + kGradientOffset, args.d_o, batch * args.d_o_stride_batch + head * args.d_o_stride_head + first * args.d_o_stride_row,
+      load_rows(shared + kGradientOffset, args.d_o, batch * args.d_o_stride_batch + head * args.d_o_stride_head + (rows.first_query + first) * args.d_o_stride_row,
                 args.d_o_stride_row, count);
       bar_sync();
       if (query < kTile) {
         double values[kPairValues] = {};
         if (query < count && key < existing && attended_keys(args, rows, first + query).has(first_key + key)) {
-          const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + first + query);
-          const Pair pair(args, shared, query, key, row, added_score(args, rows, batch, head, first + query, first_key + key));
+          const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + rows.first_query + first + query);
+          const Pair pair(args, shared, query, key, row, added_score(args, rows, rows.batch, head, first + query, first_key + key));
           values[0] = pair.ds;
           values[1] = pair.weight;
           values[2] = pair.p;
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     }
   }
 
-  const i64 elements = static_cast<i64>(args.batch) * heads_kv * args.seq_kv * kHeadDim;
+  const i64 elements = batch_of_tensors(args) * heads_kv * args.seq_kv * kHeadDim;
 #pragma unroll
   for (i32 r = 0; r < kRowsOfThread; ++r) {
     const i32 j = mine.first_row + r;

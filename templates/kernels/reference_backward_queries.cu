@@ -26,19 +26,16 @@ constexpr i32 kPairValues = 4;  // ds, w, p, p s
 //% include oracle/backward_pairs
 
 struct QueryTile {
-  i64 batch, first_index;  // first_index: of the tile's first row, all heads' rows counted
-  i32 head, first, count;  // count: of rows that are stored
+  i64 batch, first_index;  // batch: of the tensors; first_index: of the tile's first row, all heads' rows counted
+  i32 head, first, count;  // first: in the sequence; count: of rows that are stored
   SequenceRows rows;
   i32 existing;  // rows that are the sequence's, none or fewer
 
-  __device__ __forceinline__ explicit QueryTile(const Arguments& args) : rows(args, block_index() / args.query_tiles / args.heads_q) {
-    const i32 batch_head = block_index() / args.query_tiles;
-    first = block_index() % args.query_tiles * kTile;
-    count = args.seq_q - first < kTile ? args.seq_q - first : kTile;
+  __device__ __forceinline__ explicit QueryTile(const Arguments& args, const OracleTile& tile)
+      : batch(tile.batch), head(tile.head), first(tile.first), rows(args, tile.sequence) {
+    count = rows.stored_queries - first < kTile ? rows.stored_queries - first : kTile;
     existing = rows.queries - first < kTile ? rows.queries - first : kTile;
-    head = batch_head % args.heads_q;
-    batch = batch_head / args.heads_q;
-    first_index = static_cast<i64>(batch_head) * args.seq_q + first;
+    first_index = (batch * args.heads_q + head) * args.seq_q + rows.first_query + first;
   }
 };
 
@@ -57,13 +54,13 @@ __device__ __forceinline__ void store_delta(const Arguments& args, u32 shared, i
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const QueryTile tile(args);
+  const QueryTile tile(args, OracleTile::of_queries(args, static_cast<i32>(block_index()), args.query_tiles));
   const i32 head_kv = tile.head / args.group_size, thread = thread_index();
   const u32 shared = shared_base();
-  load_rows(shared + kQueryOffset, args.q, tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + tile.first * args.q_stride_row,
+  load_rows(shared + kQueryOffset, args.q, tile.batch * args.q_stride_batch + tile.head * args.q_stride_head + (tile.rows.first_query + tile.first) * args.q_stride_row,
             args.q_stride_row, tile.existing);
   load_rows(shared + kGradientOffset, args.d_o,
-            tile.batch * args.d_o_stride_batch + tile.head * args.d_o_stride_head + tile.first * args.d_o_stride_row, args.d_o_stride_row,
+            tile.batch * args.d_o_stride_batch + tile.head * args.d_o_stride_head + (tile.rows.first_query + tile.first) * args.d_o_stride_row, args.d_o_stride_row,
             tile.existing);
   bar_sync();
   if (thread < tile.count) store_delta(args, shared, tile.first_index + thread, thread, thread < tile.existing);
@@ -86,15 +83,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
   for (i32 first = begin / kTile * kTile; first < end; first += kTile) {
     const i32 count = tile.rows.keys - first < kTile ? tile.rows.keys - first : kTile;
-    load_rows(shared + kKeyOffset, args.k, tile.batch * args.k_stride_batch + head_kv * args.k_stride_head + first * args.k_stride_row,
+    load_rows(shared + kKeyOffset, args.k, tile.batch * args.k_stride_batch + head_kv * args.k_stride_head + (tile.rows.first_key + first) * args.k_stride_row,
               args.k_stride_row, count);
-    load_rows(shared + kValueOffset, args.v, tile.batch * args.v_stride_batch + head_kv * args.v_stride_head + first * args.v_stride_row,
+    load_rows(shared + kValueOffset, args.v, tile.batch * args.v_stride_batch + head_kv * args.v_stride_head + (tile.rows.first_key + first) * args.v_stride_row,
               args.v_stride_row, count);
     bar_sync();
     if (query < kTile) {
       double values[kPairValues] = {};
       if (row_keys.has(first + key)) {
-        const Pair pair(args, shared, query, key, statistics, added_score(args, tile.rows, tile.batch, tile.head, tile.first + query, first + key));
+        const Pair pair(args, shared, query, key, statistics, added_score(args, tile.rows, tile.rows.batch, tile.head, tile.first + query, first + key));
         values[0] = pair.ds;
         values[1] = pair.weight;
         values[2] = pair.p;
@@ -122,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   }
 
   // What a row's columns add to its noise lies in the tiles of K and V, its keys' squares beside them.
-  const i64 elements = static_cast<i64>(args.batch) * args.heads_q * args.seq_q * kHeadDim;
+  const i64 elements = batch_of_tensors(args) * args.heads_q * args.seq_q * kHeadDim;
   const double scale = args.softmax_scale, lost_of_o = args.smallest_step / args.unit_roundoff;
 #pragma unroll
   for (i32 r = 0; r < kRowsOfThread; ++r) {

@@ -8,12 +8,13 @@ struct DqAccumulation {
   Sequence sequence;
   QueryProduct product;
   i32 tile;
-  u32* tickets;    // of the head's blocks: how many tiles have added
+  u32* tickets;    // of the sequence's blocks: how many tiles have added
   i32 added = -1;  // the block whose ticket is to be handed on
 
-  // head is the query head, counted through all batch entries.
+  // head is the query head, counted as workspaces have them.
   __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), sequence(sequence), product(args, head, warp, shared), tile(tile), tickets(args.dq_tickets + head * (padded_rows<kBlockQ>(stored_queries(args)) / kBlockQ)) {}
+      : args(args), sequence(sequence), product(args, head, first_block_of_queries<kBlockQ>(sequence), warp, shared), tile(tile),
+        tickets(args.dq_tickets + head * blocks_of_queries<kBlockQ>(args) + first_block_of_queries<kBlockQ>(sequence)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 ticket_of(i32 block) const {

@@ -1,5 +1,5 @@
-// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts through all batch entries, and
-// has `blocks` blocks.
+// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts as workspaces have
+// them, and has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
   return (head * blocks + block) * (kHeadDimQk * kTileRows);

@@ -32,6 +32,7 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
 }
 
 //% include oracle/attended_keys
+//% include oracle/tiles_of_${tiles_of}
 //% include oracle/score_${score}
 //% include oracle/score_slope_${score}
 //% include oracle/added_score

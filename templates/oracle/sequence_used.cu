@@ -2,10 +2,11 @@
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;  // also those that do not count
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch)
-      : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)) {
+      : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)), stored_queries(args.seq_q), stored_keys(args.seq_kv) {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
 

@@ -2,9 +2,10 @@
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
 };
 
 // The one of a row of the queries of a batch entry.

@@ -18,14 +18,21 @@ struct KeyTile {
 //% else
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
 //% end
+//% if packed_sequences
+    const TileOfSequence found(args.cu_seqlens_kv, args.batch, args.seq_kv, tile, kBlockKv);
+    tile = found.tile;
+    sequence = Sequence(args, found.batch);
+    head = head_of_all;
+//% else
     sequence = Sequence(args, head_of_all / heads);
     head = head_of_all - sequence.batch * heads;
+//% end
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
   }
 //% if short_sequences
   // Rows of dK and dV that belong to the tile, also behind the last key of the sequence.
-  __device__ __forceinline__ i32 rows(const Arguments& args) const { return stored_keys(args) - first_key < kBlockKv ? stored_keys(args) - first_key : kBlockKv; }
+  __device__ __forceinline__ i32 rows(const Arguments& args) const { return stored_keys(args, sequence) - first_key < kBlockKv ? stored_keys(args, sequence) - first_key : kBlockKv; }
 //% else
   // Rows of dK and dV that belong to the tile.
   __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }

@@ -17,7 +17,7 @@ struct KeyTile {
   }
 //% if short_sequences
   // Rows of dK and dV that belong to the tile, also behind the last key of the sequence.
-  __device__ __forceinline__ i32 rows(const Arguments& args) const { return stored_keys(args) - first_key < kBlockKv ? stored_keys(args) - first_key : kBlockKv; }
+  __device__ __forceinline__ i32 rows(const Arguments& args) const { return stored_keys(args, sequence) - first_key < kBlockKv ? stored_keys(args, sequence) - first_key : kBlockKv; }
 //% else
   // Rows of dK and dV that belong to the tile.
   __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }

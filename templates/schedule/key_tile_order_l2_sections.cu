@@ -7,10 +7,10 @@
 //% end
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
 //% if query_parts
-  const i32 heads = args.batch * TileHeads::count(args) * kQueryParts;  // each part counts as one
+  const i32 heads = ${tile_heads} * kQueryParts;  // each part counts as one
   const i32 section_tiles = args.section_heads * args.key_tiles;
 //% else
-  const i32 heads = args.batch * TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
+  const i32 heads = ${tile_heads}, section_tiles = args.section_heads * args.key_tiles;
 //% end
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
   const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;

@@ -1,9 +1,10 @@
-// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
-__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
+// head counts as workspaces have them, where it has `blocks` tiles, of which the sequence's begin with number `first_block`. gradient points to the
+// sequence's first row of that head, of `rows` that are row_bytes apart.
+__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows, i32 first_block, i32 blocks) {
   const i32 lane = lane_index();
   for (i32 i = warp_index(); i < ${convert_units}; i += ${convert_warps}) {
     const i32 first_row = tile * kTileRows + i / kParts * 16, first_chunk = i % kParts * kChunksAtOnce;
-    const float* sums = all_sums + sums_place(head, padded_rows<kTileRows>(rows), first_row, first_chunk);
+    const float* sums = all_sums + sums_place(head, blocks * kTileRows, first_block * kTileRows + first_row, first_chunk);
     u32 upper[4] = {}, lower[4] = {};
 #pragma unroll
     for (i32 j = 0; j < kChunksAtOnce; ++j) {

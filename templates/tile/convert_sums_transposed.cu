@@ -1,8 +1,9 @@
-// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart. Each lane has a row's chunk, a column of
+// head counts as workspaces have them, where it has `blocks` tiles, of which the sequence's begin with number `first_block`. gradient points to the
+// sequence's first row of that head, of `rows` that are row_bytes apart. Each lane has a row's chunk, a column of
 // a fragment: a warp takes 8 rows and four chunks at a time, and reads 64 bytes of two fragments at once.
-__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
+__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows, i32 first_block, i32 blocks) {
   const i32 lane = lane_index(), row_of_fragment = lane % 8;
-  const float* sums = all_sums + transposed_sums_place<kTileRows>(head, (rows + kTileRows - 1) / kTileRows, tile);
+  const float* sums = all_sums + transposed_sums_place<kTileRows>(head, blocks, first_block + tile);
   for (i32 i = warp_index(); i < kTileRows / 8 * kParts; i += kThreads / kWarpSize) {
     const i32 eight_rows = i / kParts, chunk = i % kParts * kChunksAtOnce + lane / 8, row = tile * kTileRows + 8 * eight_rows + row_of_fragment;
     if (chunk >= kChunks || row >= rows) continue;

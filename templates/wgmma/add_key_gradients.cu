@@ -40,7 +40,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
       keys.slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
 //% end
 //% if dq_by_softmax
-      keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
+      keys.dq.begin_head(args, tile.sequence, walk, workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
 //% end
       i32 block = walk.blocks.begin;
 //% if visible_blocks

@@ -28,9 +28,9 @@ struct DqShare {
       : barriers(warpgroup.barriers), shared(warpgroup.shared), row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
         first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries), sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
 
-  // A query head of the tile begins. head: counted through all batch entries.
-  __device__ __forceinline__ void begin_head(const Arguments& args, const QueryWalk& walk, i32 head) {
-    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
+  // A query head of the tile begins. head: counted as workspaces have them.
+  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk, i32 head) {
+    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
   }
 
   // dQᵀ = Kᵀ dSᵀ of the block whose dS lies there, when every warpgroup has handed over its part.

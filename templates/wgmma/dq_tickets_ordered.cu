@@ -13,17 +13,17 @@ struct DqTickets {
 
   __device__ __forceinline__ DqTickets(const Arguments& args, const KeyTile& tile) : args(args), tile(tile) {}
 
-  // To be called before the adds to a block of a head, counted through all batch entries. Returns when all tiles behind this one have added.
+  // To be called before the adds to a block of a head, counted as workspaces have them. Returns when all tiles behind this one have added.
   __device__ __forceinline__ void await(const QueryWalk& walk, i32 head, i32 block) {
 //% if shared_tickets
     if (block != walk.blocks.begin && block % kTicketBlocks != 0) return;
-    const i32 ticket = block / kTicketBlocks, behind = (ticket + 1) * kTicketBlocks * kBlockQ, tickets = (walk.blocks.all + kTicketBlocks - 1) / kTicketBlocks;
+    const i32 ticket = block / kTicketBlocks, behind = (ticket + 1) * kTicketBlocks * kBlockQ, tickets = ${tickets_of_head};
 //% else
     const i32 ticket = block, behind = (block + 1) * kBlockQ, tickets = walk.blocks.all;
 //% end
     const i32 last = (behind < query_count(args, tile.sequence) ? behind : query_count(args, tile.sequence)) - 1;
     number = static_cast<u32>(last_key(args, tile.sequence, last) / kBlockKv - tile.tile);
-    held = args.dq_tickets + static_cast<i64>(head) * tickets + ticket;
+    held = args.dq_tickets + static_cast<i64>(head) * tickets + ${ticket_place};
     if (thread_index() == 0) wait_acquire_gpu_global_u32(held, number);
     bar_sync_named(kTickets, kWarpgroup);
   }

@@ -106,8 +106,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 //% end
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
-    const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
+    const i32 head = workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
+    float* sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, (first_block_of_queries<kBlockQ>(tile.sequence) + walk.blocks.begin) * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
 //% if visible_blocks
     for (i32 block = walk.blocks.begin, next; block < walk.blocks.end; block = next) {

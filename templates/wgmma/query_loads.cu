@@ -1,4 +1,4 @@
-// Copies a block of queries into a buffer that is free: Q and LSE${pair_words}, or dO and delta. blocks: of the sequence.
+// Copies a block of queries into a buffer that is free: Q and LSE${pair_words}, or dO and delta. blocks: of a head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks${key_of_pairs}) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
@@ -17,7 +17,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 //% if pair_tiles
 //% for pair_operands

@@ -4,8 +4,6 @@ __device__ __forceinline__ PipelineSlot<kCount> slot_of(u32 buffer) {
   return {static_cast<i32>(buffer % kCount), buffer / kCount % 2};
 }
 
-__device__ __forceinline__ i32 block_count(const Arguments& args) { return (stored_queries(args) + kBlockQ - 1) / kBlockQ; }
-
 constexpr i32 kMostStages = kStages > kDoStages ? kStages : kDoStages;  // blocks that are copied ahead
 
 // The loads of a persistent CTA, for two warps: one copies K, Q and LSE, the other one V (of the first tile), dO and delta. When all blocks of a tile have
@@ -124,12 +122,12 @@ struct TileLoads {
 //% if ends_early
     if (++block < end) return;
 //% else
-    if (++block < block_count(args)) return;
+    if (++block < blocks_of_queries<kBlockQ>(args)) return;
 //% end
     block = begin;
     ++walked;
   }
   __device__ __forceinline__ void copy(const Arguments& args, const Barriers& barriers, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, block_count(args)${key_of_loads});
+    copy_block(args, barriers, shared, of_do, stage(), sequence, TileHeads::of_queries(args, head, walked), block, blocks_of_queries<kBlockQ>(args)${key_of_loads});
   }
 };

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source 85d1fe69e1aebfcb
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source d09c61369c68c3c2
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_a21d3415961c5274 {
+namespace attune_d111d1f03578396b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -289,9 +289,11 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
+__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -692,4 +694,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a21d3415961c5274
+}  // namespace attune_d111d1f03578396b

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 11975e59f75eada8
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source a1329b345411f381
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -17,7 +17,7 @@
 //   212992  barriers
 //   213104  end
 
-namespace attune_2ffbcb269c4932cc {
+namespace attune_9c8ed9fff8802070 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -398,9 +398,11 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
+__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -1076,4 +1078,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2ffbcb269c4932cc
+}  // namespace attune_9c8ed9fff8802070

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 21acabba862a0b6b
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 0f9a6b6ac124f64b
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a whole chunk of a row.
 
-namespace attune_47fb148d67defc65 {
+namespace attune_612b17dc630bd2e5 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -96,8 +96,19 @@ struct Sequence {
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
@@ -105,19 +116,13 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts through all batch entries, and
-// has `blocks` blocks.
+// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts as workspaces have
+// them, and has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
   return (head * blocks + block) * (kHeadDimQk * kTileRows);
@@ -128,11 +133,12 @@ __device__ __forceinline__ i32 transposed_fragment_place(i32 sixteen_dims, i32 e
   return (sixteen_dims * (kTileRows / 8) + eight_rows) * kSumsOfFragment;
 }
 
-// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart. Each lane has a row's chunk, a column of
+// head counts as workspaces have them, where it has `blocks` tiles, of which the sequence's begin with number `first_block`. gradient points to the
+// sequence's first row of that head, of `rows` that are row_bytes apart. Each lane has a row's chunk, a column of
 // a fragment: a warp takes 8 rows and four chunks at a time, and reads 64 bytes of two fragments at once.
-__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
+__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows, i32 first_block, i32 blocks) {
   const i32 lane = lane_index(), row_of_fragment = lane % 8;
-  const float* sums = all_sums + transposed_sums_place<kTileRows>(head, (rows + kTileRows - 1) / kTileRows, tile);
+  const float* sums = all_sums + transposed_sums_place<kTileRows>(head, blocks, first_block + tile);
   for (i32 i = warp_index(); i < kTileRows / 8 * kParts; i += kThreads / kWarpSize) {
     const i32 eight_rows = i / kParts, chunk = i % kParts * kChunksAtOnce + lane / 8, row = tile * kTileRows + 8 * eight_rows + row_of_fragment;
     if (chunk >= kChunks || row >= rows) continue;
@@ -152,8 +158,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
   char* d_q = static_cast<char*>(args.d_q) +
               kElementBytes * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
                    head * args.d_q_stride_head);
-  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, stored_queries(args));
+  convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile, stored_queries(args, sequence), first_block_of_queries<kTileRows>(sequence),
+          blocks_of_queries<kTileRows>(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_47fb148d67defc65
+}  // namespace attune_612b17dc630bd2e5

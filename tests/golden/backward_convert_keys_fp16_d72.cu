@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 3449c10ed2daa463
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 kv-grad-per-query-head · source 70ab79a409a71f72
 //
 // Converts the fp32 sums of one tile of keys of one head to gradients:
 //
@@ -7,7 +7,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_0afa6c38d87c5c63 {
+namespace attune_1866d17937eed749 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -121,8 +121,19 @@ struct Sequence {
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
+  return (args.seq_kv + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_keys(const Sequence&) {
+  return 0;
+}
 // A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
 // touches 128 bytes in a row.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
@@ -135,24 +146,19 @@ __device__ __forceinline__ Vec4F32 load_sums(const float* sums) {
 }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 
-// head counts through all batch entries. gradient points to that head's first row; rows are row_bytes apart.
-__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows) {
+// head counts as workspaces have them, where it has `blocks` tiles, of which the sequence's begin with number `first_block`. gradient points to the
+// sequence's first row of that head, of `rows` that are row_bytes apart.
+__device__ __forceinline__ void convert(const float* all_sums, float scale, char* gradient, i64 row_bytes, i64 head, i32 tile, i32 rows, i32 first_block, i32 blocks) {
   const i32 lane = lane_index();
   for (i32 i = warp_index(); i < kTileRows / 16 * kParts; i += kThreads / kWarpSize) {
     const i32 first_row = tile * kTileRows + i / kParts * 16, first_chunk = i % kParts * kChunksAtOnce;
-    const float* sums = all_sums + sums_place(head, padded_rows<kTileRows>(rows), first_row, first_chunk);
+    const float* sums = all_sums + sums_place(head, blocks * kTileRows, first_block * kTileRows + first_row, first_chunk);
     u32 upper[4] = {}, lower[4] = {};
 #pragma unroll
     for (i32 j = 0; j < kChunksAtOnce; ++j) {
@@ -178,12 +184,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert_k
   char* d_k = static_cast<char*>(args.d_k) +
               kElementBytes * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                    head * args.d_k_stride_head);
-  convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile, stored_keys(args));
+  convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile, stored_keys(args, sequence), first_block_of_keys<kTileRows>(sequence),
+          blocks_of_keys<kTileRows>(args));
   char* d_v = static_cast<char*>(args.d_v) +
               kElementBytes * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                    head * args.d_v_stride_head);
-  convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, stored_keys(args));
+  convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, stored_keys(args, sequence), first_block_of_keys<kTileRows>(sequence),
+          blocks_of_keys<kTileRows>(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0afa6c38d87c5c63
+}  // namespace attune_1866d17937eed749

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 87a8ea2a15f7d743
+// attune backward bf16 d128 window sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 794aa29e4041cafb
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_2d6dbed61022644c {
+namespace attune_56be52d45b1d5329 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -330,8 +330,16 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence&) { return args.first_offset; }
@@ -374,7 +382,7 @@ struct HiddenKeys {
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
-  i32 all;  // of the sequence
+  i32 all;  // of a head in workspaces
 
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
@@ -671,29 +679,23 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 // dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
 struct QueryProduct {
   i32 first_query, first_chunk, first_added;
-  float* sums;  // of the head's first block
+  float* sums;  // of the sequence's first block
   u32 shared;
 
-  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 warp, u32 shared) : shared(shared) {
+  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 first_block, i32 warp, u32 shared) : shared(shared) {
     first_query = warp / kDqColumnParts * kDqRows;
     // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, first_block * kBlockQ + first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -715,8 +717,8 @@ struct DqAccumulation {
   static constexpr bool kAdded = true;
   QueryProduct product;
 
-  // head is the query head, counted through all batch entries.
-  __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence&, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, warp, shared) {}
+  // head is the query head, counted as workspaces have them.
+  __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 /*tile*/, i32 warp, u32 shared) : product(args, head, first_block_of_queries<kBlockQ>(sequence), warp, shared) {}
   __device__ __forceinline__ void await_ticket(i32 /*block*/) const {}
   __device__ __forceinline__ void add(i32 block) { product.add(block); }
   __device__ __forceinline__ void pass_ticket() const {}
@@ -872,13 +874,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
     const char* q =
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
+                      LseDeltaStream(args, (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
@@ -895,4 +897,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2d6dbed61022644c
+}  // namespace attune_56be52d45b1d5329

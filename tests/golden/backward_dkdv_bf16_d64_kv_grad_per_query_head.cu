@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source cd7f52bd0554cc1d
+// attune backward bf16 d64 causal sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head · source dc4dac7d26d8e7bc
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    50176  number of the tile
 //    50192  end
 
-namespace attune_dc1e0647c54837e6 {
+namespace attune_007c66b46245ffa4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -343,8 +343,20 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
+  return (args.seq_kv + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_keys(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -632,14 +644,8 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
@@ -781,9 +787,9 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
   cp_async_commit_group();
 }
 
-// The heads of keys are counted through all batch entries.
+// The heads of keys are counted through all batch entries, as workspaces have them.
 __device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& tile) {
-  return static_cast<i64>(tile.sequence.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
+  return static_cast<i64>(workspace_batch(tile.sequence)) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
 }
 
 // Adds a warp's part of dK or dV to the sums of the heads that share the keys.
@@ -797,7 +803,7 @@ __device__ __forceinline__ void add_key_sums(float* sums, const WarpPart& part, 
 }
 
 __device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
-  const i64 place = sums_place(key_head(args, tile), padded_rows<kBlockKv>(stored_keys(args)), tile.first_key + part.row, part.first_chunk);
+  const i64 place = sums_place(key_head(args, tile), blocks_of_keys<kBlockKv>(args) * kBlockKv, first_block_of_keys<kBlockKv>(tile.sequence) * kBlockKv + tile.first_key + part.row, part.first_chunk);
   add_key_sums(args.d_k_sums + place, part, acc.dk);
   add_key_sums(args.d_v_sums + place, part, acc.dv);
 }
@@ -805,7 +811,7 @@ __device__ __forceinline__ void add_key_sums(const Arguments& args, const KeyTil
 // The heads of a group add to the sums of dK and dV in a fixed order, the first head first. In each order of tiles, a head's tile has a greater
 // number than the same tile of the heads before it. It waits for nothing else here; all tickets of dQ have been handed on by now.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
-  u32* ticket = args.dkdv_tickets + key_head(args, tile) * args.key_tiles + tile.tile;  // heads that have added
+  u32* ticket = args.dkdv_tickets + key_head(args, tile) * args.key_tiles + (first_block_of_keys<kBlockKv>(tile.sequence) + tile.tile);  // heads that have added
   const u32 mine = static_cast<u32>(tile.head % args.group_size);
   if (thread_index() == 0) wait_acquire_gpu_global_u32(ticket, mine);
   bar_sync();
@@ -828,13 +834,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
     const char* q =
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
+                      LseDeltaStream(args, (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
@@ -851,4 +857,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_dc1e0647c54837e6
+}  // namespace attune_007c66b46245ffa4

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source ee7871a4e3dfb758
+// attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 8391626d16a63afd
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -21,7 +21,7 @@
 //    33280  dS  [64][64], transposed
 //    41472  end
 
-namespace attune_bfa0dd1b62cf8db6 {
+namespace attune_b8617cedb5bbb14c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -353,8 +353,16 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -679,29 +687,23 @@ __device__ __forceinline__ Vec4F32 load_sums(const float* sums) {
 }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
 // dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
 struct QueryProduct {
   i32 first_query, first_chunk, first_added;
-  float* sums;  // of the head's first block
+  float* sums;  // of the sequence's first block
   u32 shared;
 
-  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 warp, u32 shared) : shared(shared) {
+  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 first_block, i32 warp, u32 shared) : shared(shared) {
     first_query = warp / kDqColumnParts * kDqRows;
     // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), first_query, first_chunk);
+    sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, first_block * kBlockQ + first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -726,12 +728,13 @@ struct DqAccumulation {
   Sequence sequence;
   QueryProduct product;
   i32 tile;
-  u32* tickets;    // of the head's blocks: how many tiles have added
+  u32* tickets;    // of the sequence's blocks: how many tiles have added
   i32 added = -1;  // the block whose ticket is to be handed on
 
-  // head is the query head, counted through all batch entries.
+  // head is the query head, counted as workspaces have them.
   __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), sequence(sequence), product(args, head, warp, shared), tile(tile), tickets(args.dq_tickets + head * (padded_rows<kBlockQ>(stored_queries(args)) / kBlockQ)) {}
+      : args(args), sequence(sequence), product(args, head, first_block_of_queries<kBlockQ>(sequence), warp, shared), tile(tile),
+        tickets(args.dq_tickets + head * blocks_of_queries<kBlockQ>(args) + first_block_of_queries<kBlockQ>(sequence)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 ticket_of(i32 block) const {
@@ -912,13 +915,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(tile.sequence.batch) * args.heads_q + head;
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
     const char* q =
         row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
         row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, row_head * blocks.all * kBlockQ + first_row), blocks.end - blocks.begin, shared};
+                      LseDeltaStream(args, (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row), blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
@@ -935,4 +938,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bfa0dd1b62cf8db6
+}  // namespace attune_b8617cedb5bbb14c

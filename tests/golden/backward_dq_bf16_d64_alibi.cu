@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 6c24e40c15b6ec15
+// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source dc117a8ea95665b7
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -20,7 +20,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_a869c42962359675 {
+namespace attune_2613d8af23d45b04 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -313,6 +313,12 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -629,8 +635,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
   const Sequence sequence(args, batch_head / args.heads_q);
-  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size, tile_row = tile * kBlockQ;
+  const i32 rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
@@ -650,7 +656,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_row + lane_index() / 4);
+  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
@@ -672,4 +678,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a869c42962359675
+}  // namespace attune_2613d8af23d45b04

@@ -1,4 +1,4 @@
-// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source 1c15700e1704c135
+// attune backward fp16 d128 align2 sm80 q64 kv64 w4 st1 · source c977b1589a3af42b
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -16,7 +16,7 @@
 //    49152  V  [1][64][128]
 //    65536  end
 
-namespace attune_ee711923cadde07d {
+namespace attune_11f70df77a4d568f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -314,6 +314,12 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 // Every query of a sequence attends to every key.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 
@@ -587,8 +593,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
   const Sequence sequence(args, batch_head / args.heads_q);
-  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size;
-  const i32 tile_row = tile * kBlockQ, rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size, tile_row = tile * kBlockQ;
+  const i32 rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
@@ -608,7 +614,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_row + lane_index() / 4);
+  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
@@ -629,4 +635,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ee711923cadde07d
+}  // namespace attune_11f70df77a4d568f

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sink sm80 q64 kv64 w4 st2 · source 7dfa803d83179b3e
+// attune backward bf16 d64 causal sink sm80 q64 kv64 w4 st2 · source b9fddffeacbdf1a0
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
@@ -7,7 +7,7 @@
 // A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
 // the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
-namespace attune_5adc352642538c87 {
+namespace attune_9fe01a7036cff600 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -102,8 +102,21 @@ constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == 128);
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+struct Sequence {
+  i32 batch;
+
+  Sequence() = default;
+  __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
+
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+};
+
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 // Delta of query r of a block of kRows, behind its LSE.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) { return ld_weak_global_f32(statistics_of_block + 2 * r + 1); }
 
@@ -113,6 +126,12 @@ __device__ __forceinline__ float warp_sum(float x) {
   x += shfl_sync_bfly_f32<4>(x);
   x += shfl_sync_bfly_f32<2>(x);
   return x + shfl_sync_bfly_f32<1>(x);
+}
+
+__device__ __forceinline__ float with_query(float sum, float sink, float lse, float delta) {
+  // LSE is the sink itself where that is all: the difference is exact.
+  const float p = delta != 0 ? ex2_approx_ftz_f32((sink - lse) * kLog2E) : 0.0f;
+  return fma_rn_f32(-p, delta, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(const __grid_constant__ Arguments args) {
@@ -141,11 +160,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
       }
     }
 #pragma unroll
-    for (i32 i = 0; i < kAtOnce; ++i) {
-      // LSE is the sink itself where that is all: the difference is exact.
-      const float p = delta[i] != 0 ? ex2_approx_ftz_f32((sink - lse[i]) * kLog2E) : 0.0f;
-      sum = fma_rn_f32(-p, delta[i], sum);
-    }
+    for (i32 i = 0; i < kAtOnce; ++i) sum = with_query(sum, sink, lse[i], delta[i]);
   }
   sum = warp_sum(sum);
   if (lane == 0) st_shared_b32(shared + kFloat * warp, f32_to_bits(sum));
@@ -156,4 +171,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5adc352642538c87
+}  // namespace attune_9fe01a7036cff600

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 242a915f832cf661
+// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 150e2e74eb765625
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_afab695126b691f1 {
+namespace attune_b8706fc622f7b09c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -584,6 +584,13 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 // Every query of a sequence attends to every key.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 __device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
@@ -648,19 +655,13 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts through all batch entries, and
-// has `blocks` blocks.
+// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts as workspaces have
+// them, and has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
   return (head * blocks + block) * (kHeadDimQk * kTileRows);
@@ -762,7 +763,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
-// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of a head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
@@ -773,7 +774,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 
@@ -1173,9 +1174,9 @@ struct DqShare {
       : barriers(warpgroup.barriers), shared(warpgroup.shared), row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
         first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries), sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
 
-  // A query head of the tile begins. head: counted through all batch entries.
-  __device__ __forceinline__ void begin_head(const Arguments& args, const QueryWalk& walk, i32 head) {
-    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
+  // A query head of the tile begins. head: counted as workspaces have them.
+  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk, i32 head) {
+    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
   }
 
   // dQᵀ = Kᵀ dSᵀ of the block whose dS lies there, when every warpgroup has handed over its part.
@@ -1328,7 +1329,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       keys.slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
-      keys.dq.begin_head(args, walk, tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, head));
+      keys.dq.begin_head(args, tile.sequence, walk, workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
       i32 block = walk.blocks.begin;
 #pragma unroll 1
       for (; block < live.begin; ++block) skip_block(keys);
@@ -1376,4 +1377,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_afab695126b691f1
+}  // namespace attune_b8706fc622f7b09c

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source ae2f6d9c91a73133
+// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source 498a3f079c3a4996
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -27,7 +27,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_55a19fd03ca4d8fc {
+namespace attune_b27b9dd4ccda9729 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -558,8 +558,20 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 // Every query of a sequence attends to every key.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
 __device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
@@ -690,14 +702,8 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
@@ -793,7 +799,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
-// Copies a block of queries into a buffer that is free: Q and LSE, with tiles of pairs, or dO and delta. blocks: of the sequence.
+// Copies a block of queries into a buffer that is free: Q and LSE, with tiles of pairs, or dO and delta. blocks: of a head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks, i32 first_key) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
@@ -806,7 +812,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
   if (!of_do && args.bias_by_map) copy_bias(args, bias_tile(shared, stage), full, sequence.batch, query_head, block * kBlockQ, first_key);
 }
@@ -988,8 +994,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   mbarrier_wait_parity(barriers.k_full(), slot.parity());
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
-    const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
+    const i32 head = workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
+    float* sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, (first_block_of_queries<kBlockQ>(tile.sequence) + walk.blocks.begin) * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
       scores.expect(barriers, ds);
@@ -1435,4 +1441,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_55a19fd03ca4d8fc
+}  // namespace attune_b27b9dd4ccda9729

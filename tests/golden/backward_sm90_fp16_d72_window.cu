@@ -1,4 +1,4 @@
-// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source c1ac1a1d1d6a1d6d
+// attune backward fp16 d72 window sm90 q64 kv128 st2 ordered kv-grad-per-query-head dq=ordered dost1 · source 9dd4f115fddc5057
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   148240  barriers
 //   148336  end
 
-namespace attune_b9859e0869972316 {
+namespace attune_c78476fc88fadb2e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -502,9 +502,24 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
-__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
+  return (args.seq_kv + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_keys(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 first_offset(const Arguments& args, const Sequence&) { return args.first_offset; }
@@ -546,7 +561,7 @@ struct HiddenQueries {
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
-  i32 all;  // of the sequence
+  i32 all;  // of a head in workspaces
 
   __device__ __forceinline__ QueryBlocks(const Arguments& args, const Sequence& sequence, i32 first_key, i32 keys) {
     const i32 last_key = first_key + keys - 1;
@@ -587,14 +602,8 @@ __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// Rows of a head in the workspace: padded to whole tiles.
-template <i32 kTileRows>
-__device__ __forceinline__ i32 padded_rows(i32 rows) {
-  return (rows + kTileRows - 1) / kTileRows * kTileRows;
-}
-
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts through all batch entries, and has
-// `padded` rows.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
+// `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
@@ -699,7 +708,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
-// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of the sequence.
+// Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of a head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
@@ -710,7 +719,7 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(sequence.batch * args.heads_q + query_head) * blocks + block;
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
   cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 
@@ -766,7 +775,7 @@ struct DqTickets {
 
   __device__ __forceinline__ DqTickets(const Arguments& args, const KeyTile& tile) : args(args), tile(tile) {}
 
-  // To be called before the adds to a block of a head, counted through all batch entries. Returns when all tiles behind this one have added.
+  // To be called before the adds to a block of a head, counted as workspaces have them. Returns when all tiles behind this one have added.
   __device__ __forceinline__ void await(const QueryWalk& walk, i32 head, i32 block) {
     const i32 ticket = block, behind = (block + 1) * kBlockQ, tickets = walk.blocks.all;
     const i32 last = (behind < query_count(args, tile.sequence) ? behind : query_count(args, tile.sequence)) - 1;
@@ -872,8 +881,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   mbarrier_wait_parity(barriers.k_full(), slot.parity());
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
-    const i32 head = tile.sequence.batch * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, padded_rows<kBlockQ>(stored_queries(args)), walk.blocks.begin * kBlockQ + 16 * warp, 0);
+    const i32 head = workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
+    float* sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, (first_block_of_queries<kBlockQ>(tile.sequence) + walk.blocks.begin) * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
       scores.expect(barriers, ds);
@@ -971,14 +980,14 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores
     stmatrix_x4_trans(at + k * 16 * kPanelBytes, words);
   }
 }
-// The heads of keys are counted through all batch entries.
+// The heads of keys are counted through all batch entries, as workspaces have them.
 __device__ __forceinline__ i64 key_head(const Arguments& args, const KeyTile& tile) {
-  return static_cast<i64>(tile.sequence.batch) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
+  return static_cast<i64>(workspace_batch(tile.sequence)) * (args.heads_q / args.group_size) + TileHeads::of_keys(args, tile.head);
 }
 
 // Adds a warp's part of dK or dV to the sums of the heads that share the keys. first_key: of the warp's 16, in the tile.
 __device__ __forceinline__ void add_key_sums(float* all_sums, const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& acc) {
-  float* const sums = all_sums + sums_place(key_head(args, tile), padded_rows<kBlockKv>(stored_keys(args)), tile.first_key + first_key, 0);
+  float* const sums = all_sums + sums_place(key_head(args, tile), blocks_of_keys<kBlockKv>(args) * kBlockKv, first_block_of_keys<kBlockKv>(tile.sequence) * kBlockKv + tile.first_key + first_key, 0);
 #pragma unroll
   for (i32 n = 0; n < kChunks; ++n) {
     const float fragment[4] = {acc[4 * n], acc[4 * n + 1], acc[4 * n + 2], acc[4 * n + 3]};
@@ -995,7 +1004,7 @@ __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& t
 // The heads of a group add to the sums of dK and dV in a fixed order, the first head first. In each order of tiles, a head's tile has a greater
 // number than the same tile of the heads before it. It waits for nothing else here. Warpgroup 0 takes no part.
 constexpr u32 kKeySums = kOrder + kSoftmaxWarpgroups;
-__device__ __forceinline__ u32* key_sums_ticket(const Arguments& args, const KeyTile& tile) { return args.dkdv_tickets + key_head(args, tile) * args.key_tiles + tile.tile; }
+__device__ __forceinline__ u32* key_sums_ticket(const Arguments& args, const KeyTile& tile) { return args.dkdv_tickets + key_head(args, tile) * args.key_tiles + (first_block_of_keys<kBlockKv>(tile.sequence) + tile.tile); }
 __device__ __forceinline__ u32 heads_before(const Arguments& args, const KeyTile& tile) { return static_cast<u32>(tile.head % args.group_size); }
 
 __device__ __forceinline__ void await_key_sums(const Arguments& args, const KeyTile& tile) {
@@ -1263,4 +1272,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b9859e0869972316
+}  // namespace attune_c78476fc88fadb2e

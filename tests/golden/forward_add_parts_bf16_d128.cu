@@ -1,4 +1,4 @@
-// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source cbfed505e99731ef
+// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source 766bbee92590907b
 //
 // Adds up what the args.key_parts parts of the keys gave each row of queries, one after the other: O_i and the sum l_i of the exponentials of the scores,
 // both beside the maximum m_i of these.
@@ -9,7 +9,7 @@
 // That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.
 // A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
 
-namespace attune_0835ad4725b0a7ec {
+namespace attune_d095d769eec63cdb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -125,8 +125,8 @@ struct Sequence {
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 
 // A chunk of columns of a row: what one part gives it, or several.
 struct Sums {
@@ -154,7 +154,7 @@ struct Sums {
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, thread = static_cast<i32>(thread_index()), chunk = thread % kRowLanes;
-  const i64 rows = static_cast<i64>(heads) * stored_queries(args), row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
   griddepcontrol_wait();
   if (row >= rows) return;
   const bool has_columns = chunk < kChunks;
@@ -180,10 +180,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(
   if (args.lse != nullptr && chunk == 0)
     st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.softmax_scale, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
   if (!has_columns) return;
-  const i32 batch_head = static_cast<i32>(row / stored_queries(args));
+  const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const i64 query = row - static_cast<i64>(batch_head) * stored_queries(args);
+  const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
                    kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];
@@ -193,4 +193,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0835ad4725b0a7ec
+}  // namespace attune_d095d769eec63cdb

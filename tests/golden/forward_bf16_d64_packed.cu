@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source a9be44e75a0498b8
+// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 3cb1234ec9ee1936
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -21,7 +21,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_0259007394e96777 {
+namespace attune_810e5cfd15c5a168 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -314,17 +314,21 @@ __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0)
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
 // Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
 // up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
-// lies in other sequences, reaches no result.
+// lies in other sequences, reaches no result. Rows behind the last sequence are stored with it and do not count.
 struct Sequence {
-  i32 batch, first_query, stored_queries, queries, first_key, keys;
+  i32 batch, first_query, queries, first_key, keys;
+  i32 stored_queries, stored_keys;  // also those that do not count
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments& args, i32 batch) : batch(batch) {
+    const bool is_last = batch == args.batch - 1;
+    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q), end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
     first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
-    stored_queries = rows_between(first_query, begin_of(args.cu_seqlens_q, batch + 1, args.seq_q));
-    queries = used_rows(args.seqused_q, batch, stored_queries);
+    queries = used_rows(args.seqused_q, batch, rows_between(first_query, end_of_queries));
+    stored_queries = rows_between(first_query, is_last ? args.seq_q : end_of_queries);
     first_key = begin_of(args.cu_seqlens_kv, batch, args.seq_kv);
-    keys = used_rows(args.seqused_kv, batch, rows_between(first_key, begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv)));
+    keys = used_rows(args.seqused_kv, batch, rows_between(first_key, end_of_keys));
+    stored_keys = rows_between(first_key, is_last ? args.seq_kv : end_of_keys);
   }
 
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
@@ -347,19 +351,23 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
 __device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
+__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) { return sequence.stored_queries; }
+__device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& sequence) { return sequence.stored_keys; }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return static_cast<i64>(head) * args.seq_q + sequence.first_query + row;
 }
 
-// A tile among those of all sequences. Sequence b's begin at number cu_seqlens[b] / rows + b: so many are enough for the ones before, whatever their
-// lengths, and no sum over them is needed. Some numbers are of no tile: there is no row from their first one on.
+// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence b's begin at number
+// cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
+// numbers are of no tile: there is no row from their first one on.
+__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return Sequence::begin_of(begins, sequence, all) / rows + sequence; };
+    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
     i32 last = sequences - 1;
     batch = 0;  // the last one whose first tile is not behind this one
     while (batch < last) {
@@ -371,7 +379,6 @@ struct TileOfSequence {
       }
     }
     tile = number - first_tile(batch);
-    if (tile < 0) tile = (all + rows - 1) / rows;  // there are rows before the first sequence
   }
 };
 
@@ -528,7 +535,7 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments&) const { return sequence.stored_queries * kGroup; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence) * kGroup; }
   __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
 };
@@ -960,4 +967,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0259007394e96777
+}  // namespace attune_810e5cfd15c5a168

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source 677e465c66473d0c
+// attune forward bf16 d64 causal sm80 q64 kv64 w4 st2 parts4 · source c30d7a8665c8926b
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_a1117fe68bca7263 {
+namespace attune_4c9a525247a34cb5 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -295,10 +295,12 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -372,7 +374,7 @@ struct KeyPart {
 
 // The place of a row's result of a part: (part, batch, heads, queries).
 __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence& sequence, const KeyPart& part, i32 head, i64 row) {
-  return static_cast<i64>(part.part) * args.batch * args.heads_q * stored_queries(args) + packed_query_row(args, sequence, head, row);
+  return static_cast<i64>(part.part) * args.batch * args.heads_q * packed_query_rows(args) + packed_query_row(args, sequence, head, row);
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
@@ -414,7 +416,7 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -799,4 +801,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a1117fe68bca7263
+}  // namespace attune_4c9a525247a34cb5

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 387c2712697cde3a
+// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source f743c4ab78b188ab
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_7ecbbe421e867c9e {
+namespace attune_3f90b04c173aae13 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -300,10 +300,11 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -399,7 +400,7 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -795,4 +796,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7ecbbe421e867c9e
+}  // namespace attune_3f90b04c173aae13

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source bb2943d291d771f1
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 56d8d7bba3ee8d08
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -9,7 +9,7 @@
 // parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
 // way together.
 
-namespace attune_82d6ab332bde6dd3 {
+namespace attune_142ed9925a44f57a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -161,8 +161,8 @@ struct Sequence {
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 
 // Adds what the lanes hold whose index differs in this bit, unless the bit tells columns apart.
 template <i32 kMask>
@@ -241,7 +241,7 @@ struct Parts {
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
-  const i64 rows = static_cast<i64>(heads) * stored_queries(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
   const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
@@ -308,10 +308,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   if (args.lse != nullptr && lane == 0)
     st_global_f32(args.lse + row, weights != 0 ? fma_rn_f32(m, args.softmax_scale, (lg2_approx_ftz_f32(weights) + kHeadroom) * kLn2) : negative_infinity());
   if (!has_chunk) return;
-  const i32 batch_head = static_cast<i32>(row / stored_queries(args));
+  const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const i64 query = row - static_cast<i64>(batch_head) * stored_queries(args);
+  const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
                    kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];
@@ -321,4 +321,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_82d6ab332bde6dd3
+}  // namespace attune_142ed9925a44f57a

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sink group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 79dbd1648414ee72
+// attune forward bf16 d128 sink group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 6a6db2a996a9fd66
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -11,7 +11,7 @@
 //
 // The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row without any key.
 
-namespace attune_32e4580d9c34ead8 {
+namespace attune_90d0e3c241e1be64 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -169,8 +169,8 @@ struct Sequence {
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
 };
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 // What a row of queries comes to when all its keys have been seen, where its head has a sink: one more score, which counts in the sum of exponentials
 // and has no value. The sum is taken beside the larger one of the row's maximum and the sink, so that neither overflows. A row that has seen no key has the
 // sink alone.
@@ -271,7 +271,7 @@ struct Parts {
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
-  const i64 rows = static_cast<i64>(heads) * stored_queries(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
   const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
@@ -295,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   }
   some.load_o(o_of_row, rows, first, chunk < kChunks);
   const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
-  const RowEnd end(args, static_cast<i32>(row / stored_queries(args) % args.heads_q), m, weights);
+  const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), m, weights);
   const float inverse = end.inverse();
 
   // Weights that add up to 1: sums of the largest numbers do not overflow.
@@ -339,10 +339,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   if (args.lse != nullptr && lane == 0)
     st_global_f32(args.lse + row, end.lse((lg2_approx_ftz_f32(end.sum) + kHeadroom) * kLn2));
   if (!has_chunk) return;
-  const i32 batch_head = static_cast<i32>(row / stored_queries(args));
+  const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const i64 query = row - static_cast<i64>(batch_head) * stored_queries(args);
+  const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
                    kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
   u32 words[4];
@@ -352,4 +352,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_32e4580d9c34ead8
+}  // namespace attune_90d0e3c241e1be64

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 271ffc51ce9b478c
+// attune forward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q128 kv112 st2 qst2 ordered overlap=within scheduler=dynamic-persistent pst1 · source 2e18484b3991529d
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   229376  barriers, numbers of tiles
 //   229496  end
 
-namespace attune_616c3fcff8980483 {
+namespace attune_c45a39675737c68f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -487,10 +487,11 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -695,7 +696,7 @@ struct QueryTile {
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -1471,4 +1472,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_616c3fcff8980483
+}  // namespace attune_c45a39675737c68f

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source ee842fa2b998fdf5
+// attune forward bf16 d128 group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 73cf286de3738ff1
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_b716f44990cb3ae4 {
+namespace attune_8a4d62b74c6328c1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -363,10 +363,12 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+__device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -432,7 +434,7 @@ struct KeyPart {
 
 // The place of a row's result of a part: (part, batch, heads, queries).
 __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence& sequence, const KeyPart& part, i32 head, i64 row) {
-  return static_cast<i64>(part.part) * args.batch * args.heads_q * stored_queries(args) + packed_query_row(args, sequence, head, row);
+  return static_cast<i64>(part.part) * args.batch * args.heads_q * packed_query_rows(args) + packed_query_row(args, sequence, head, row);
 }
 // Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
 struct ScoreFunction {
@@ -485,7 +487,7 @@ struct QueryTile {
     key_part.limit(args, blocks);
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args) * kGroup; }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence) * kGroup; }
   __device__ __forceinline__ static i32 position_of(i32 row) { return static_cast<i32>(static_cast<u32>(row) / kGroup); }
   __device__ __forceinline__ i32 head_of(i32 row) const { return head + static_cast<i32>(static_cast<u32>(row) % kGroup); }
 };
@@ -1092,4 +1094,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b716f44990cb3ae4
+}  // namespace attune_8a4d62b74c6328c1

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source c622b768fe6515ef
+// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source 1b5093015f270e56
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_8c660749ca5a0870 {
+namespace attune_8f05af0b9fd939e9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -435,11 +435,13 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
+__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -517,10 +519,10 @@ struct MapPlace {
   __device__ __forceinline__ MapPlace(i32 batch, i32 stored, i32 existing, i32 first) : size(first < existing ? existing : stored), batch(batch) { row = stored - size + first; }
 };
 __device__ __forceinline__ MapPlace place_of_queries(const Arguments& args, const Sequence& sequence, i32 row) {
-  return MapPlace(sequence.batch, stored_queries(args), sequence.queries, row);
+  return MapPlace(sequence.batch, stored_queries(args, sequence), sequence.queries, row);
 }
 __device__ __forceinline__ MapPlace place_of_keys(const Arguments& args, const Sequence& sequence, i32 block) {
-  return MapPlace(sequence.batch, stored_keys(args), sequence.keys, block * kBlockKv);
+  return MapPlace(sequence.batch, stored_keys(args, sequence), sequence.keys, block * kBlockKv);
 }
 
 // Copies a box of a tile: the columns of a panel.
@@ -556,7 +558,7 @@ struct QueryTile {
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -1211,4 +1213,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8c660749ca5a0870
+}  // namespace attune_8f05af0b9fd939e9

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source ad6ec7ec73e026f4
+// attune forward bf16 d128 causal attention-mask=bhqk sm90 q128 kv128 st2 overlap=within pst1 visible-blocks · source 43a1469bc764523f
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -22,7 +22,7 @@
 //   180224  barriers, numbers of tiles
 //   180324  end
 
-namespace attune_79f19a6e51f7aa97 {
+namespace attune_af3ea33cd61bc865 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -428,10 +428,11 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -656,7 +657,7 @@ struct QueryTile {
     if (blocks.end < blocks.begin) blocks.end = blocks.begin;
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -1421,4 +1422,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_79f19a6e51f7aa97
+}  // namespace attune_af3ea33cd61bc865

@@ -1,4 +1,4 @@
-// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 517d7353a524bd60
+// attune forward bf16 d256 causal sm90 q128 kv80 st2 order=tile-major-reversed rescale10 overlap=within scheduler=dynamic-persistent vst1 cluster2 · source 4a3a6302c403d7de
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   188416  barriers, numbers of tiles
 //   188496  end
 
-namespace attune_7052f726287ebb3f {
+namespace attune_5644e4b1ed33fe8e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -498,10 +498,11 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -599,7 +600,7 @@ struct QueryTile {
     blocks = KeyBlocks(args, sequence, position_of(first), position_of(last));
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -1261,4 +1262,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7052f726287ebb3f
+}  // namespace attune_5644e4b1ed33fe8e

@@ -1,4 +1,4 @@
-// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source 10feed126b2c26cc
+// attune forward fp16 d72 sm90 q128 kv64 st2 qreg rescale10 · source 8b36ad8e5bd2fb25
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //    98304  barriers, numbers of tiles
 //    98388  end
 
-namespace attune_bd937c1ebdbede98 {
+namespace attune_74ff3d518b64a980 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -364,10 +364,11 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Rows that a batch entry has in the tensors of queries and of keys, and in workspaces.
+// Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
+__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The place of a row in a tensor without columns, such as LSE, which is packed: (batch, heads, queries).
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
@@ -450,7 +451,7 @@ struct QueryTile {
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
   // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
-  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args); }
+  __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
@@ -1038,4 +1039,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bd937c1ebdbede98
+}  // namespace attune_74ff3d518b64a980

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source 66df3866157ae376
+// attune reference forward fp16 d40 causal · source 48314cbd171cf24a
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_664a636579101809 {
+namespace attune_d709aba5db23d818 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -113,9 +113,10 @@ struct QueryRow {
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
 };
 
 // The one of a row of the queries of a batch entry.
@@ -251,4 +252,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_664a636579101809
+}  // namespace attune_d709aba5db23d818

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal packed · source 2024e0f0940d8479
+// attune reference forward fp16 d40 causal packed · source 2fa586f0a1c65c4d
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_c6d2158f90f20abf {
+namespace attune_ca8a043b2f009a23 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -125,13 +125,18 @@ struct QueryRow {
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query, first_key;
+  i32 stored_queries, stored_keys;  // also those that do not count, of the last sequence all behind it
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 sequence) : batch(sequence) {
     first_query = within(ld_global_i32(args.cu_seqlens_q + batch), args.seq_q);
     first_key = within(ld_global_i32(args.cu_seqlens_kv + batch), args.seq_kv);
+    const i32 end_of_keys = within(ld_global_i32(args.cu_seqlens_kv + batch + 1), args.seq_kv);
     queries = counted(args.seqused_q, batch, end_of_queries(args, batch) - first_query);
-    keys = counted(args.seqused_kv, batch, within(ld_global_i32(args.cu_seqlens_kv + batch + 1), args.seq_kv) - first_key);
+    keys = counted(args.seqused_kv, batch, end_of_keys - first_key);
+    const bool is_last = batch == args.batch - 1;
+    stored_queries = (is_last ? args.seq_q : end_of_queries(args, batch)) - first_query;
+    stored_keys = (is_last ? args.seq_kv : end_of_keys) - first_key;
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
 
@@ -282,4 +287,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c6d2158f90f20abf
+}  // namespace attune_ca8a043b2f009a23

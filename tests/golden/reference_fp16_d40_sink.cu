@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal sink · source 2dd3f9aca6b94ae7
+// attune reference forward fp16 d40 causal sink · source 79ca293aa594b9db
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -13,7 +13,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_071aba103d5d0cf9 {
+namespace attune_9d937f14220c77e4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -122,9 +122,10 @@ struct QueryRow {
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
 };
 
 // The one of a row of the queries of a batch entry.
@@ -274,4 +275,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_071aba103d5d0cf9
+}  // namespace attune_9d937f14220c77e4

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal softcap · source e5da01b016ab0a10
+// attune reference forward fp16 d40 causal softcap · source d371d1c33bb4e3a1
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_0a95ae1de894b956 {
+namespace attune_e6aaa3773d44cee7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -115,9 +115,10 @@ struct QueryRow {
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
 };
 
 // The one of a row of the queries of a batch entry.
@@ -255,4 +256,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0a95ae1de894b956
+}  // namespace attune_e6aaa3773d44cee7

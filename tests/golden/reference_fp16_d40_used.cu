@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal used · source 1c4d9b5a9001a003
+// attune reference forward fp16 d40 causal used · source 382a9f0af088b45a
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_171105de6001dea5 {
+namespace attune_20010c1146a04f77 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -122,10 +122,11 @@ struct QueryRow {
 struct SequenceRows {
   i64 batch;
   i32 queries, keys, first_query = 0, first_key = 0;
+  i32 stored_queries, stored_keys;  // also those that do not count
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch)
-      : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)) {
+      : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)), stored_queries(args.seq_q), stored_keys(args.seq_kv) {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
 
@@ -269,4 +270,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_171105de6001dea5
+}  // namespace attune_20010c1146a04f77

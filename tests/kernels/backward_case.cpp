@@ -31,7 +31,7 @@ class Tensor {
     const AttentionProblem& problem = test.problem;
     const bool of_keys =
         operand == Operand::k || operand == Operand::v || operand == Operand::d_k || operand == Operand::d_v;
-    batch_ = problem.batch;
+    batch_ = problem.row_batch();
     heads_ = of_keys ? problem.heads_kv : problem.heads_q;
     rows_ = of_keys ? problem.seq_kv : problem.seq_q;
     columns_ = problem.head_dim;
@@ -116,7 +116,7 @@ void for_packed_rows(const AttentionProblem& problem, Operand operand, const Bod
   const std::int64_t rows = of_keys ? problem.seq_kv : problem.seq_q;
   const TensorView view = packed_view(problem, operand);
   std::int64_t from = 0;
-  for (std::int64_t b = 0; b < problem.batch; ++b) {
+  for (std::int64_t b = 0; b < problem.row_batch(); ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t s = 0; s < rows; ++s, from += problem.head_dim)
         body(from, b * view.stride_batch + h * view.stride_head + s * view.stride_row);
@@ -158,8 +158,8 @@ std::string to_string(const BackwardCase& test) {
 
 BackwardData::BackwardData(const BackwardCase& test) {
   const AttentionProblem& problem = test.problem;
-  const auto rows = static_cast<std::size_t>(problem.batch * problem.heads_q * problem.seq_q);
-  const auto keys = static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seq_kv);
+  const auto rows = static_cast<std::size_t>(problem.row_batch() * problem.heads_q * problem.seq_q);
+  const auto keys = static_cast<std::size_t>(problem.row_batch() * problem.heads_kv * problem.seq_kv);
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   if (test.data) {
     const auto make = [&](Operand operand) {
@@ -185,22 +185,21 @@ BackwardData::BackwardData(const BackwardCase& test) {
       d_lse.push_back(static_cast<float>(to_double(problem.dtype, bits)));
   }
   terms = make_terms(problem, static_cast<std::uint32_t>(test.seed), test.sink);
-  const auto used_queries = terms.of<std::int32_t>(Operand::seqused_q),
-             used_keys = terms.of<std::int32_t>(Operand::seqused_kv);
-  // What lies behind the used rows may be anything.
-  const auto spoil = [&](std::vector<std::uint16_t>* values, Operand operand, std::span<const std::int32_t> lengths) {
-    const std::int64_t heads = operand == Operand::q ? problem.heads_q : problem.heads_kv,
-                       all = operand == Operand::q ? problem.seq_q : problem.seq_kv;
+  // What lies in rows that do not count may be anything.
+  const auto spoil = [&](std::vector<std::uint16_t>* values, Operand operand) {
+    const bool of_queries = operand == Operand::q;
+    const std::int64_t heads = of_queries ? problem.heads_q : problem.heads_kv,
+                       all = of_queries ? problem.seq_q : problem.seq_kv;
     for_packed_rows(problem, operand, [&](std::int64_t from, std::int64_t to) {
       const std::int64_t row = from / problem.head_dim;
-      if (row % all >= used_rows(lengths, row / all / heads, all))
+      if (!row_of(problem, terms, of_queries, row / all / heads, row % all).counts())
         std::fill_n(values->begin() + to, problem.head_dim, kPoison);
     });
   };
-  spoil(&q, Operand::q, used_queries);
-  spoil(&d_o, Operand::q, used_queries);
-  spoil(&k, Operand::k, used_keys);
-  spoil(&v, Operand::k, used_keys);
+  spoil(&q, Operand::q);
+  spoil(&d_o, Operand::q);
+  spoil(&k, Operand::k);
+  spoil(&v, Operand::k);
   const ReferenceForward forward = reference_forward(problem, q, k, v, terms);
   for (std::size_t row = 0; row < rows; ++row) {
     lse.push_back(static_cast<float>(forward.lse[row]));
@@ -208,12 +207,12 @@ BackwardData::BackwardData(const BackwardCase& test) {
     if (test.with_lse && std::isinf(lse.back())) d_lse[row] = std::numeric_limits<float>::quiet_NaN();
     const auto query = static_cast<std::int64_t>(row) % problem.seq_q,
                batch = static_cast<std::int64_t>(row) / problem.seq_q / problem.heads_q;
-    if (query < used_rows(used_queries, batch, problem.seq_q)) continue;
+    if (row_of(problem, terms, true, batch, query).counts()) continue;
     lse[row] = std::numeric_limits<float>::quiet_NaN();
     if (test.with_lse) d_lse[row] = lse[row];
   }
   o = packed(problem, Operand::o, forward.o);
-  spoil(&o, Operand::q, used_queries);
+  spoil(&o, Operand::q);
   reference = reference_backward(problem, {q, k, v, d_o, d_lse, terms});
 }
 
@@ -283,9 +282,25 @@ BackwardResult run_backward(AttentionRuntime& runtime, const BackwardCase& test,
   device->synchronize(stream);
 
   BackwardResult result;
-  result.d_q = d_q.read(&result.complaint);
-  result.d_k = d_k.read(&result.complaint);
-  result.d_v = d_v.read(&result.complaint);
+  // Rows in no sequence are not written, and the reference has zeros there.
+  const auto read = [&](const Tensor& tensor, Operand operand) {
+    std::vector<std::uint16_t> values = tensor.read(&result.complaint);
+    const bool of_queries = operand == Operand::d_q;
+    const std::int64_t heads = of_queries ? test.problem.heads_q : test.problem.heads_kv,
+                       all = of_queries ? test.problem.seq_q : test.problem.seq_kv;
+    for_packed_rows(test.problem, operand, [&](std::int64_t at, std::int64_t from) {
+      const std::int64_t row = at / test.problem.head_dim;
+      if (row_of(test.problem, data.terms, of_queries, row / all / heads, row % all).sequence >= 0) return;
+      const auto first = values.begin() + from, last = first + test.problem.head_dim;
+      if (std::any_of(first, last, [](std::uint16_t bits) { return bits != kPoison; }))
+        result.complaint = "a row in no sequence was written";
+      std::fill(first, last, std::uint16_t{0});
+    });
+    return values;
+  };
+  result.d_q = read(d_q, Operand::d_q);
+  result.d_k = read(d_k, Operand::d_k);
+  result.d_v = read(d_v, Operand::d_v);
   device->copy_from_device(d_sinks_image.data(), d_sinks.pointer(), d_sinks.bytes());
   result.d_sinks.assign(d_sinks_image.begin() + kGuard, d_sinks_image.end() - kGuard);
   for (std::size_t i = 0; i < kGuard; ++i) {

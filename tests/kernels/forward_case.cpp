@@ -365,7 +365,9 @@ SequenceRow row_of(const AttentionProblem& problem, const TermValues& terms, boo
   };
   for (std::int64_t sequence = 0; sequence < problem.batch; ++sequence) {
     const std::int64_t begin = begin_of(sequence), end = begin_of(sequence + 1);
-    if (begin <= row && row < end) return {sequence, row - begin, used_rows(lengths, sequence, end - begin)};
+    const bool behind_last = sequence == problem.batch - 1 && row >= end;
+    if (begin <= row && (row < end || behind_last))
+      return {sequence, row - begin, used_rows(lengths, sequence, end > begin ? end - begin : 0)};
   }
   return {};
 }

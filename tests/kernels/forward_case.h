@@ -68,7 +68,7 @@ std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, st
 
 /// A row of a tensor: whose it is, where it is there, and how many rows of that count.
 struct SequenceRow {
-  std::int64_t sequence = -1;  ///< the batch entry, or one of packed sequences; -1: of none
+  std::int64_t sequence = -1;  ///< the batch entry, or one of packed sequences, the last also behind it; -1: of none
   std::int64_t position = 0, used = 0;
 
   bool counts() const { return sequence >= 0 && position < used; }

@@ -1,9 +1,10 @@
-// Forward kernels of sequences that lie one behind the other: one to 37 of them, without rows, with one row, and of no
+// Kernels of sequences that lie one behind the other: one to 37 of them, without rows, with one row, and of no
 // multiple of any tile, among rows of NaN that are in no sequence or do not count.
 #include <string>
 
 #include "generator/families/family_word.h"
 #include "tests/catch.h"
+#include "tests/kernels/backward_case.h"
 #include "tests/kernels/devices.h"
 #include "tests/kernels/forward_checks.h"
 
@@ -25,6 +26,39 @@ constexpr const char* kMasks[] = {"packed",
                                   "causal@-30 packed sink softcap2",
                                   "window=50,20 packed alibi",
                                   "window=40,open@10 used-top-left packed sink"};
+
+const Configs kBackwardSm80 = {"sm80 q32 kv32 w2 st2",
+                               "sm80 q64 kv64 w4 st1 query-warps2 dq=atomic order=l2-sections",
+                               "sm80 q32 kv32 w2 st2 dq=ordered",
+                               "sm80 q16 kv16 w1 st1 query-parts3 dq=atomic",
+                               "sm80 q32 kv16 w1 st2 dq=ordered kv-grad-per-query-head order=l2-sections",
+                               "sm80 q16 kv64 w4 st2 kv-grad-per-query-head"};
+const Configs kBackwardSm90 = {
+    "sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8",
+    "sm90 q64 kv64 st2 dq=ordered ticket2 split-dkdv polled-loads dk-first order=l2-sections",
+    "sm90 q64 kv64 st2 scheduler=dynamic-persistent dq=atomic order=l2-sections",
+    "sm90 q64 kv64 st2 dq=atomic early4 kv-grad-per-query-head",
+    "sm90 q64 kv64 st2 query-parts2 dq=ordered",
+    "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic",
+    "sm90 q80 kv64 st2 overlap=within dq-by=softmax dq=atomic dq-adds=bulk scheduler=static-persistent"};
+
+void check_backward(Devices& devices, const Configs& configs) {
+  std::uint32_t number = 0;
+  for (const char* config : configs) {
+    for (const char* sizes : {"b1 sq70", "b4 sq300 skv260", "b37 sq700", "b5 sq3 skv900"}) {
+      for (const char* mask : kMasks) {
+        const std::string dtype = ++number % 2 == 0 ? "bf16 " : "fp16 ";
+        const std::string layout = number % 5 == 0 ? " bhsd" : "";
+        BackwardCase test = backward_case("backward " + dtype + sizes + " hq4 hkv2 d64 " + mask + layout, config);
+        test.seed = number;
+        test.with_lse = number % 3 != 0;
+        test.placement = number % 4 == 0 ? Placement::padded : Placement::packed;
+        test.problem.deterministic = test.config.dq != DqAccumulation::atomic;
+        check_case(devices, test);
+      }
+    }
+  }
+}
 
 void check_forward(Devices& devices, const Configs& configs) {
   std::uint32_t number = 0;
@@ -63,10 +97,28 @@ TEST_CASE("packed sequences in sm90 forward are right in all modes of the emulat
   check_forward(devices, kSm90);
 }
 
+TEST_CASE("packed sequences in backward are right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  devices.draw = CaseDraw(4);
+  check_backward(devices, kBackwardSm80);
+}
+
+TEST_CASE("packed sequences in sm90 backward are right in all modes of the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  devices.draw = CaseDraw(6);
+  check_backward(devices, kBackwardSm90);
+}
+
 TEST_CASE("packed sequences in forward are right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   check_forward(devices, kSm80);
   if (devices.spec().compute_major == 9) check_forward(devices, kSm90);
+}
+
+TEST_CASE("packed sequences in backward are right on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_backward(devices, kBackwardSm80);
+  if (devices.spec().compute_major == 9) check_backward(devices, kBackwardSm90);
 }
 
 }  // namespace attune::tests

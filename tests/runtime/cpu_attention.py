@@ -114,22 +114,51 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     return result.contiguous() if out is None else out.copy_(result), torch.logsumexp(scores, -1) if return_lse else None
 
 
-def _forward_of_packed(q, k, v, options, out, return_lse, terms):
-    """Of each sequence alone."""
+def _sequences_of(terms, options):
+    """Of each packed sequence a function that takes its rows of a tensor, of queries or of keys, and its terms alone."""
     tokens = 2 if options[2] == "bhsd" else 1
-    out, lse = torch.full_like(q, torch.nan) if out is None else out, []
     begins = [cumulative.tolist() for cumulative in (terms.cu_seqlens_q, terms.cu_seqlens_kv)]
     for sequence, (query, end, key, last) in enumerate(zip(begins[0], begins[0][1:], begins[1], begins[1][1:])):
         alone = terms._replace(cu_seqlens_q=None, cu_seqlens_kv=None, **{
             name: None if getattr(terms, name) is None else getattr(terms, name)[sequence:sequence + 1] for name in ("seqused_q", "seqused_kv")})
         if terms.alibi_slopes is not None and terms.alibi_slopes.dim() == 2:
             alone = alone._replace(alibi_slopes=terms.alibi_slopes[sequence])
-        of_queries, of_keys = q.narrow(tokens, query, end - query), (one.narrow(tokens, key, last - key).contiguous() for one in (k, v))
-        if end > query:
-            result, statistics = _forward(of_queries.contiguous(), *of_keys, options, None, True, None, alone)
-            out.narrow(tokens, query, end - query).copy_(result)
-            lse.append(statistics)
-    return out, torch.cat(lse, -1) if return_lse else None
+
+        def queries(tensor, axis=tokens, query=query, end=end):
+            return tensor.narrow(axis, query, end - query)
+
+        def keys(tensor, key=key, last=last):
+            return tensor.narrow(tokens, key, last - key)
+
+        yield queries, keys, alone
+
+
+def _forward_of_packed(q, k, v, options, out, return_lse, terms):
+    """Of each sequence alone."""
+    out, lse = torch.zeros_like(q) if out is None else out, q.new_full(_as_bhsd(options[2], q)[0].shape[:3], -torch.inf, dtype=torch.float32)
+    for queries, keys, alone in _sequences_of(terms, options):
+        if queries(q).numel():
+            result, statistics = _forward(*(one.contiguous() for one in (queries(q), keys(k), keys(v))), options, None, True, None, alone)
+            queries(out).copy_(result)
+            queries(lse, 2).copy_(statistics)
+    return out, lse if return_lse else None
+
+
+def _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms):
+    """The same."""
+    grads = [torch.zeros_like(one) for one in (q, k, v)] if grads is None else grads
+    of_sinks = None if terms.sinks is None else torch.zeros_like(terms.sinks)
+    for queries, keys, alone in _sequences_of(terms, options):
+        if not queries(q).numel():
+            keys(grads[1]).zero_(), keys(grads[2]).zero_()
+            continue
+        given = [one.contiguous() for one in (queries(grad_out), queries(q), keys(k), keys(v), queries(out), queries(lse, 2))]
+        found = _backward(*given, None if grad_lse is None else queries(grad_lse, 2).contiguous(), options, terms=alone)
+        for to, one in zip((queries(grads[0]), keys(grads[1]), keys(grads[2])), found):
+            to.copy_(one)
+        if of_sinks is not None:
+            of_sinks += found[3]
+    return (*grads[:3], *(() if of_sinks is None else (of_sinks,)))
 
 
 @torch.no_grad()
@@ -139,6 +168,8 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
     if bias_gradient and any(size > 1 and stride == 0 for size, stride in zip(terms.bias.shape, terms.bias.stride())):
         raise ValueError("a gradient of elements that share memory")
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
+    if terms is not None and terms.cu_seqlens_q is not None:
+        return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms)
     layout, scale, dtype = options[2], options[1], q.dtype
     grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
     grad_out, q, out, k, v = _used(terms, (grad_out, q, out), (k, v))

@@ -67,7 +67,7 @@ class Tensor:
 
     def unsqueeze(self, axis):
         assert axis == 0
-        return Tensor((1, *self.shape), self.dtype, strides=(0, *self.strides), address=self.address, requires_grad=self.requires_grad)
+        return Tensor((1, *self.shape), self.dtype, strides=(self.shape[0] * self.strides[0], *self.strides), address=self.address, requires_grad=self.requires_grad)
 
     def __getitem__(self, index):
         assert index == 0

@@ -55,7 +55,13 @@ class Tensor(fake_torch.Tensor):
     def masked_fill(self, mask, number):
         return self.like(self.shape, f"-inf as {number}")
 
+    def unsqueeze(self, axis):
+        assert axis == 0
+        return self.like((1, *self.shape), "in one batch entry")
+
     def __getitem__(self, index):
+        if index == 0:
+            return self.like(self.shape[1:], "without the batch", self.strides[1:])
         if index[0] is Ellipsis:
             return self.like(self.shape[:-1] + (index[1].stop,), "cut")
         assert index[:2] == (slice(None), slice(None))
@@ -98,7 +104,8 @@ class Recorded(unittest.TestCase):
         self.assertEqual(layout, "bshd")
         self.calls.append((q, k, v, options))
         out = q.like(q.shape, "out")
-        return (out, Tensor((q.shape[0], q.shape[2], q.shape[1]), "fp32")) if return_lse else out
+        of_rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (q.shape[0], q.shape[2], q.shape[1])
+        return (out, Tensor(of_rows, "fp32")) if return_lse else out
 
     def options(self, function, *arguments, **options):
         function(*arguments, **options)
@@ -247,6 +254,49 @@ class Arguments(Recorded):
         self.assertEqual([part.shape[2] for part in self.calls.pop()[:3]], [8, 2, 2])
 
 
+    def test_packed_sequences(self):
+        q, k, v = Tensor((90, 8, 64)), Tensor((120, 4, 64)), Tensor((120, 4, 64))
+        begins, of_keys, used, slopes = Tensor((4,), "int32"), Tensor((4,), "int32"), Tensor((3,), "int32"), Tensor((3, 8), "fp32")
+        plain = {"causal": True, "window": None, "scale": 0.125, "softcap": 0.0, "alibi_slopes": None, "deterministic": None}
+        where = {"cu_seqlens_q": begins, "cu_seqlens_kv": of_keys}
+
+        def called(function, *arguments, **options):
+            function(*arguments, **options)
+            *parts, given = self.calls.pop()
+            return [part.shape for part in parts], given
+
+        shapes = [q.shape, k.shape, v.shape]
+        self.assertEqual(called(flash_attn.flash_attn_varlen_func, q, k, v, begins, of_keys, 50, 60, causal=True), (shapes, {**plain, **where}))
+        found, options = called(flash_attn.flash_attn_varlen_func, q, k, v, begins, of_keys, 50, 60, 0.0, 0.5, True, (7, 9), 30.0, slopes, True)
+        self.assertEqual((options.pop("alibi_slopes").shape, options), (slopes.shape, {
+            **where, "causal": False, "window": (7, 0), "scale": 0.5, "softcap": 30.0, "deterministic": True}))
+        self.assertEqual(called(flash_attn_interface.flash_attn_varlen_func, q, k, v, begins, of_keys, 50, 60, used, used, causal=True),
+                         (shapes, {**plain, **where, "seqused_q": used, "seqused_kv": used}))
+        self.assertEqual(called(cute.flash_attn_varlen_func, q, k, v, cu_seqlens_q=begins, cu_seqlens_k=of_keys, seqused_k=used, causal=True),
+                         (shapes, {**plain, **where, "seqused_kv": used}))
+        self.assertEqual(called(flash_attn.flash_attn_varlen_qkvpacked_func, Tensor((90, 3, 4, 64)), begins, 50, causal=True),
+                         ([(90, 4, 64)] * 3, {**plain, "cu_seqlens_q": begins, "cu_seqlens_kv": begins}))
+        self.assertEqual(called(flash_attn.flash_attn_varlen_kvpacked_func, q, Tensor((120, 2, 4, 64)), begins, of_keys, 50, 60, causal=True),
+                         (shapes, {**plain, **where}))
+        out, lse, probabilities = flash_attn.flash_attn_varlen_func(q, k, v, begins, of_keys, 50, 60, return_attn_probs=True)
+        self.assertEqual((out.shape, lse.shape, lse.made, probabilities.shape), ((90, 8, 64), (8, 90), "-inf as inf", (0,)))
+        out, lse = flash_attn_interface.flash_attn_varlen_func(q, k, v, begins, of_keys, 50, 60, return_attn_probs=True)
+        self.assertEqual((lse.shape, lse.made), ((8, 90), ""))
+        self.calls.clear()
+        one = flash_attn.flash_attn_varlen_func
+        for error, words, arguments in [
+                (RuntimeError, r"cu_seqlens_k is fp32: it must be torch.int32", (q, k, v, begins, Tensor((4,), "fp32"))),
+                (TypeError, "cu_seqlens_q is a list", (q, k, v, [0, 90], of_keys)),
+                (RuntimeError, r"cu_seqlens_k has shape \(3,\): .* as long as cu_seqlens_q", (q, k, v, begins, Tensor((3,), "int32"))),
+                (RuntimeError, r"q has shape .*: it must be \(tokens, heads, head_dim\)", (Tensor((2, 9, 8, 64)), k, v, begins, of_keys)),
+                (RuntimeError, "8 heads and k 3", (q, Tensor((120, 3, 64)), Tensor((120, 3, 64)), begins, of_keys))]:
+            with self.assertRaisesRegex(error, words):
+                one(*arguments, 50, 60)
+        with self.assertRaisesRegex(RuntimeError, r"kv has shape .*: it must be \(tokens, 2, heads, head_dim\)"):
+            flash_attn.flash_attn_varlen_kvpacked_func(q, k, begins, of_keys, 50, 60)
+        self.assertEqual(self.calls, [])
+
+
 class Results(Recorded):
     def test_flash_attn_returns_three(self):
         for causal, seq_q, made in ((False, 100, ""), (True, 100, ""), (True, 101, "-inf as inf")):
@@ -288,10 +338,10 @@ class Refusals(Recorded):
             ("sm_margin", FA3, (q, k, v), {"sm_margin": 8}),
             ("sm_margin", two.flash_attn_qkvpacked_func, (qkv,), {"sm_margin": 8}),
             ("a head_dim of v unlike that of q", FA3, (q, k, Tensor((2, 100, 4, 128))), {}),
-            ("sequences of different lengths in one tensor", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"causal": True}),
-            ("sequences of different lengths in one tensor", one.flash_attn_varlen_qkvpacked_func, (qkv, number, 9), {}),
-            ("sequences of different lengths in one tensor", one.flash_attn_varlen_kvpacked_func, (q, kv, number, number, 9, 9), {}),
-            ("sequences of different lengths in one tensor", two.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {}),
+            ("dropout", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9, 0.1), {"causal": True}),
+            ("a cache of keys and values", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"block_table": number}),
+            ("FP8", two.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"q_descale": number}),
+            ("packed queries beside keys that are not, or the other way about", two.flash_attn_varlen_func, (q, k, v, number, None, 9, 9), {}),
             ("a cache of keys and values", one.flash_attn_with_kvcache, (q, k, v), {"cache_seqlens": 5}),
             ("a cache of keys and values", two.flash_attn_with_kvcache, (q, k, v), {"page_table": number}),
             ("a cache of keys and values", two.get_scheduler_metadata, (2, 9, 9, 4, 4, 64, number), {}),
@@ -327,7 +377,7 @@ class Refusals(Recorded):
                 ("gather_kv_indices", cute.flash_attn_func, {"gather_bwd_recompute_p": True}), ("score_mod", cute.flash_attn_func, {"score_mod": print}),
                 ("score_mod", cute.flash_attn_varlen_func, {"aux_tensors": [q]}), ("mask_mod", cute.flash_attn_func, {"mask_mod": print}),
                 ("block_sparse_tensors", cute.flash_attn_func, {"block_sparse_tensors_bwd": q}),
-                ("sequences of different lengths in one tensor", cute.flash_attn_varlen_func, {"cu_seqlens_q": lengths}),
+                ("packed queries beside keys that are not, or the other way about", cute.flash_attn_varlen_func, {"cu_seqlens_q": lengths}),
                 ("a cache of keys and values", cute.flash_attn_varlen_func, {"page_table": lengths}),
                 ("a window that ends before the diagonal or begins behind it", cute.flash_attn_func, {"window_size": (-3, 8)})]:
             with self.subTest(feature=feature):
@@ -508,12 +558,26 @@ class Transformers(unittest.TestCase):
         lengths = Tensor((4,), "i32")
         mask = Tensor((2, 1, 100, 99), "bool")
         for options, words in [({"s_aux": lengths, "mask": mask}, "sinks .* with a mask of the shape"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask of the shape"),
-                               ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences")]:
+                               ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences .* with 2 batch entries"),
+                               ({"cu_seq_lens_q": lengths, "dropout": 0.1}, "packed sequences .* with dropout")]:
             with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
                 self.call(**options)
+        self.assertEqual((len(self.ours), len(self.theirs)), (0, 0))
         self.call(s_aux=Tensor((4,), "bf16"), softcap=None, cu_seq_lens_q=Tensor((2,), "i32"))  # one sequence
         self.call(mask=Tensor((2, 1, 100, 100), "bool"), cu_seq_lens_q=lengths)  # which the mask separates
         self.assertEqual((len(self.ours), len(self.theirs)), (2, 0))
+
+
+    def test_packed_sequences(self):
+        self.query, self.key = Tensor((1, 8, 100, 64)), Tensor((1, 4, 100, 64))
+        begins, of_keys = Tensor((5,), "i32"), Tensor((5,), "i32")
+        for options, wanted in [({}, {"causal": True, "window": None}), ({"is_causal": False}, {"causal": False, "window": None})]:
+            out, none = self.call(cu_seq_lens_q=begins, cu_seq_lens_k=of_keys, scaling=0.5, s_aux=of_keys, **options)
+            *shapes, given = self.ours.pop()
+            self.assertEqual((shapes, out.shape, none), ([(100, 8, 64), (100, 4, 64), (100, 4, 64)], (1, 100, 8, 64), None))
+            self.assertEqual(given, {"layout": "bshd", "scale": 0.5, "softcap": 0.0, "sinks": of_keys, "cu_seqlens_q": begins, "cu_seqlens_kv": of_keys, **wanted})
+        self.call(cu_seq_lens_q=begins)
+        self.assertIs(self.ours.pop()[-1]["cu_seqlens_kv"], begins)
 
 
 def script(name):
@@ -541,21 +605,21 @@ class PeerSuites(unittest.TestCase):
             return function
 
         output = marked("test_output", dropout_p=[0.0, 0.17], has_qv=[False, True], seqlen_q_and_seqlen_k=[(1, 2), (3, 4), (5, 6)], d=list(range(50)))
-        other = marked("test_varlen_output", d=[32, 64])
+        other = marked("test_kvcache_output", d=[32, 64])
         single = marked("test_single")
         return {f"fa2/{function.__name__}": self.script.Test("fa2", function) for function in (output, other, single)}
 
     def test_cases_are_counted_and_chosen(self):
         tests = self.made_up()
         cases, probes, sizes, refused = self.script.choose(tests, None, (1, 10), 1)
-        self.assertEqual(sizes, {"fa2/test_output": 600, "fa2/test_varlen_output": 2, "fa2/test_single": 1})
-        self.assertEqual(refused, {"fa2/test_output": {"dropout": 300, "qv": 150}, "fa2/test_varlen_output": {self.script.LENGTHS: 2}})
+        self.assertEqual(sizes, {"fa2/test_output": 600, "fa2/test_kvcache_output": 2, "fa2/test_single": 1})
+        self.assertEqual(refused, {"fa2/test_output": {"dropout": 300, "qv": 150}, "fa2/test_kvcache_output": {self.script.CACHE: 2}})
         self.assertEqual(len(cases), 15 + 1)
         self.assertEqual(len(set(cases)), len(cases))
         for name, number in cases:
             parameters = tests[name].parameters(number)
             self.assertEqual((parameters.get("dropout_p", 0), parameters.get("has_qv", False)), (0, False))
-        self.assertEqual(sorted(feature for *_, feature in probes), ["dropout"] * 2 + ["qv"] * 2 + [self.script.LENGTHS] * 2)
+        self.assertEqual(sorted(feature for *_, feature in probes), [self.script.CACHE] * 2 + ["dropout"] * 2 + ["qv"] * 2)
         self.assertEqual(self.script.choose(tests, None, (1, 10), 1)[0], cases)
         self.assertNotEqual(self.script.choose(tests, None, (1, 10), 2)[0], cases)
         every = self.script.choose(tests, None, (1, 1), 1)[0]
@@ -569,6 +633,8 @@ class PeerSuites(unittest.TestCase):
                                           ("test_flash_attn_output", {"dtype": "torch.float8_e4m3fn", "softcap": 15.0}, "FP8"),
                                           ("test_flash_attn_output", {"has_qv": True}, "qv"),
                                           ("test_flash_attn_kvcache", {}, self.script.CACHE),
+                                          ("test_flash_attn_varlen_causal", {"paged_kv_block_size": None}, None),
+                                          ("test_flash_attn_varlen_causal", {"paged_kv_block_size": 256}, self.script.CACHE),
                                           ("test_flash_attn_combine", {}, "combining results of parts of the keys"),
                                           ("test_flash3_bw_compatibility", {}, "operators of torch.ops.flash_attn_3")]:
             self.assertEqual(self.script.not_served_by(name, parameters), feature)

@@ -369,6 +369,9 @@ class RecordingLibrary:
         assert prepared == 7
         return self.attune_forward(*arguments)
 
+    def attune_launch_backward(self, prepared, *arguments):
+        return self.attune_backward(*arguments)
+
     def attune_release(self, prepared):
         assert prepared.value == 7
 
@@ -513,9 +516,19 @@ class Kinds(unittest.TestCase):
             prepared = attune.prepare(q, k, v, layout=layout, causal=True, config="sm80", cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
             out, lse = prepared(q, k, v, cu_seqlens_q=begins, cu_seqlens_kv=of_keys, return_lse=True)
             self.assertEqual((out.shape, lse.shape, self.library.launches[-1]["problem"].packed), (q.shape, (4, 100), 1))
-        for refused in (lambda **given: attune.backward(q, q, k, v, q, lse, **given), lambda **given: attune.prepare_backward(q, k, v, **given)):
-            with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
-                refused(cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+            lse = Tensor((4, 100), "fp32")
+            grads = attune.backward(q, q, k, v, q, lse, layout=layout, cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+            self.assertEqual([grad.shape for grad in grads], [q.shape, k.shape, v.shape])
+            launch = self.library.launches[-1]
+            self.assertEqual((launch["problem"].packed, launch["problem"].batch), (1, 5))
+            self.assertEqual([launch["operands"][name] for name in (_library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV)], [begins.address, of_keys.address])
+            prepared = attune.prepare_backward(q, k, v, layout=layout, config="sm80", cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+            grads = tuple(self.tensor(one.shape) for one in (q, k, v))
+            self.assertIs(prepared(q, q, k, v, q, lse, grads=grads, cu_seqlens_q=begins, cu_seqlens_kv=of_keys), grads)
+            self.assertEqual([self.library.launches[-1]["operands"][name] for name in (_library.D_Q, _library.D_K, _library.D_V)],
+                             [grad.address for grad in grads])
+        with self.assertRaisesRegex(ValueError, "grad_lse has shape .2, 4, 100.: .* it must be a tensor of .heads, tokens."):
+            attune.backward(q, q, k, v, q, lse, grad_lse=Tensor((2, 4, 100), "fp32"), cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
         self.assertRegex(attune.unsupported(q, k, v, cu_seqlens_q=begins), "give both")
         slopes = self.tensor((5, 4), dtype="fp32")
         attune.attention(q, k, v, cu_seqlens_q=begins, cu_seqlens_kv=of_keys, alibi_slopes=slopes, seqused_q=self.tensor((5,), dtype="int32"))
@@ -533,8 +546,6 @@ class Kinds(unittest.TestCase):
                 attune.attention(q, k, v, **wrong)
         with self.assertRaisesRegex(ValueError, "it must be a tensor of .heads, tokens, head_dim."):
             attune.attention(self.tensor(), self.tensor(), self.tensor(), **good)
-        with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
-            attune.attention(self.tensor(shapes[0], requires_grad=True), k, v, **good)
 
     def test_slopes(self):
         q, k, v, out, grad_out = (self.tensor() for _ in range(5))

@@ -261,12 +261,43 @@ class WithSlopes(unittest.TestCase):
         attune.attention(q, k, v, layout="bshd", causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins, out=result)
         torch.testing.assert_close(result, out.transpose(0, 1))
         given = dict(layout="bshd", cu_seqlens_q=begins, cu_seqlens_kv=begins)
-        with self.assertRaisesRegex(NotImplementedError, "no gradients yet"):
-            attune.attention(q.requires_grad_(), k, v, **given)
-        with torch.no_grad():
-            attune.attention(q, k, v, **given)
+        with self.assertRaisesRegex(ValueError, "cannot be differentiated"):
+            attune.attention(q.clone().requires_grad_(), k, v, out=result, **given)
         with self.assertRaisesRegex(NotImplementedError, "transforms of torch.func"):
             torch.vmap(lambda one: attune.attention(one, k, v, **given))(torch.stack([q.detach()] * 2))
+
+    def test_gradients_of_packed_sequences(self):
+        torch._dynamo.reset()
+        torch.manual_seed(6)
+        begins = torch.tensor([0, 7, 7, 8, 20], dtype=torch.int32)
+        for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+            for layout in "bshd", "bhsd":
+                tensors = [torch.randn(20, heads, 8, dtype=torch.float16, requires_grad=True) for heads in (4, 2, 2)]
+                sinks = torch.randn(4, requires_grad=True)
+                given = [one if layout == "bshd" else one.transpose(0, 1) for one in tensors]
+                out, lse = function(*given, layout=layout, causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins, sinks=sinks, return_lse=True)
+                out = out if layout == "bshd" else out.transpose(0, 1)
+                grad_out, grad_lse = torch.randn_like(out), torch.randn_like(lse)
+                ours = torch.autograd.grad((out, lse), (*tensors, sinks), (grad_out, grad_lse))
+                alone, of_alone = [], []
+                for begin, end in (0, 7), (7, 8), (8, 20):
+                    results = attune.attention(*(one[None, begin:end] for one in tensors), layout="bshd", causal=True, sinks=sinks, return_lse=True)
+                    alone += results
+                    of_alone += grad_out[None, begin:end], grad_lse[None, :, begin:end]
+                expected = torch.autograd.grad(alone, (*tensors, sinks), of_alone)
+                for mine, one in zip(ours, expected, strict=True):
+                    torch.testing.assert_close(mine, one, atol=2e-3, rtol=2e-3)
+        with torch.no_grad():
+            q, k, v = given
+            arguments = [grad_out if layout == "bshd" else grad_out.transpose(0, 1).contiguous(), q, k, v, out if layout == "bshd" else out.transpose(0, 1), lse]
+            options = dict(layout=layout, causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins, sinks=sinks)
+            found = attune.backward(*arguments, grad_lse=grad_lse, **options)
+            for mine, one in zip(found, ours, strict=True):
+                torch.testing.assert_close(mine.transpose(0, 1) if mine.dim() == 3 and layout == "bhsd" else mine, one, atol=2e-3, rtol=2e-3)
+            grads = [torch.full_like(one, torch.nan) for one in (q, k, v, sinks)]
+            self.assertIs(attune.backward(*arguments, grad_lse=grad_lse, grads=grads, **options), grads)
+            for mine, one in zip(grads[:3], found):
+                torch.testing.assert_close(mine, one)
 
     def test_slopes_get_no_gradient_and_say_so(self):
         with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):

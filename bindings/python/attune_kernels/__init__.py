@@ -119,8 +119,9 @@ def attention(
     attention_mask: the same of bool: a query attends to a key, of those that the mask leaves, where it is True.
     cu_seqlens_q, cu_seqlens_kv: (sequences + 1,) int32 on the device, which the host never reads: the sequences lie one behind the other, the
     first from row cu_seqlens_q[0] up to cu_seqlens_q[1], and keys likewise. q, k, v and out lack the batch then, lse is (heads, tokens), and
-    batch above means sequences. No call needs their longest length. Rows that are in no sequence are not written. There are no gradients
-    yet, no bias, no attention_mask and no invariance.
+    batch above means sequences. No call needs their longest length. What lies behind the last sequence is read into no result, either: there
+    out and gradients are 0. Rows before the first one, where cu_seqlens_q[0] is not 0, are not written. There is no bias, no attention_mask
+    and no invariance.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
@@ -172,29 +173,22 @@ def _as_kernels_take_them(numbers):
 
 
 def _attention_of_packed(q, k, v, options, out, return_lse, terms):
-    """attention() of sequences that lie one behind the other, which has no backward pass yet: nothing may miss one in silence."""
+    """attention() of sequences that lie one behind the other."""
     sinks, bias = terms[0], terms[4]
     if torch._C._are_functorch_transforms_active():
         raise NotImplementedError("packed sequences do not run under the transforms of torch.func (vmap, grad, jvp, ...): call outside of them")
     _refuse_forward_mode(q, k, v, sinks, bias)
-    if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias):
-        raise NotImplementedError(_NO_GRADIENTS)
+    is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias)
+    if out is not None and is_differentiated:
+        raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
     q, k, v = _in_batch_entries(True, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     terms = _terms_of_kernels(*terms)
-    if torch.compiler.is_compiling() and out is None:
+    if out is None and (is_differentiated or torch.compiler.is_compiling() or _operators_are_watched()):
         out, lse = _ops.forward(q, k, v, options, terms)
     else:
         out, lse = _packed_outside_graphs(q, k, v, options, out if out is None else _in_one_batch_entry("out", out), return_lse, terms)
     return (out[0], lse[0]) if return_lse else out[0]
-
-
-_NO_GRADIENTS = "packed sequences get no gradients yet: call under torch.no_grad(), or attention() for each sequence alone"
-
-
-def _refuse_gradients_of_packed(*begins):
-    if any(tensor is not None for tensor in begins):
-        raise NotImplementedError(_NO_GRADIENTS)
 
 
 def _in_batch_entries(is_packed, q, k, v):
@@ -334,12 +328,35 @@ def backward(
     With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned; with bias_gradient one more, like bias.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+    if cu_seqlens_q is not None or cu_seqlens_kv is not None:
+        return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
         return _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms, bias_gradient)
     return _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, grads, None, terms, bias_gradient)
+
+
+def _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms, prepared=None):
+    """backward() of sequences that lie one behind the other, by the prepared kernels if there are some."""
+    q, k, v = _in_batch_entries(True, q, k, v)
+    grad_out, out = (_in_one_batch_entry(name, tensor) for name, tensor in (("grad_out", grad_out), ("out", out)))
+    lse, grad_lse = (_lse_in_one_batch_entry(name, tensor) for name, tensor in (("lse", lse), ("grad_lse", grad_lse)))
+    given = grads if grads is None else (*(_in_one_batch_entry(f"grads[{place}]", grad) for place, grad in enumerate(grads[:3])), *grads[3:])
+    if prepared is None and grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
+        found = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, options, terms, False)
+    else:
+        found = _backward_outside_graphs(grad_out, q, k, v, out, lse, grad_lse, options, given, prepared, terms, False)
+    return grads if grads is not None else (*(grad[0] for grad in found[:3]), *found[3:])
+
+
+def _lse_in_one_batch_entry(name, tensor):
+    if tensor is None:
+        return None
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
+        what = f"has shape {tuple(tensor.shape)}" if isinstance(tensor, torch.Tensor) else f"is a {type(tensor).__name__}"
+        raise ValueError(f"{name} {what}: with cu_seqlens_q and cu_seqlens_kv it must be a tensor of (heads, tokens)")
+    return tensor.unsqueeze(0)
 
 
 @_outside_graphs
@@ -396,10 +413,10 @@ def prepare_backward(
     cu_seqlens_q=None, cu_seqlens_kv=None, bias_gradient=False
 ):
     """The same for backward(), which attention() too runs in its backward pass: with bias_gradient where bias requires a gradient."""
-    _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
+    q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
     return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms, bias_gradient=bias_gradient), config,
                             bias_gradient)
 
@@ -458,10 +475,11 @@ class PreparedBackward(_PreparedPass):
     @_outside_graphs
     def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
                  bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None):
-        _refuse_gradients_of_packed(cu_seqlens_q, cu_seqlens_kv)
         _refuse_transforms()
-        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle,
-                               terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask), self._bias_gradient)
+        terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+        if cu_seqlens_q is not None or cu_seqlens_kv is not None:
+            return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, terms, self._handle)
+        return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle, terms, self._bias_gradient)
 
 
 def _text_of(function, problem):

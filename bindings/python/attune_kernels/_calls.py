@@ -147,9 +147,9 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         for grad in grads:
             grad.zero_()
         if sinks is not None and grad_lse is not None:
-            if terms.seqused_q is not None:  # what lies behind may be anything
-                rows = torch.arange(grad_lse.shape[2], device=grad_lse.device)
-                grad_lse = grad_lse.masked_fill(rows >= terms.seqused_q[:, None, None], 0)
+            outside = _queries_outside(terms, grad_lse)
+            if outside is not None:
+                grad_lse = grad_lse.masked_fill(outside, 0)
             grads[3].copy_(grad_lse.sum((0, 2)))  # lse of a query without keys is the sink
         return grads
     structs = launcher.structs()
@@ -162,6 +162,18 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         structs.set_terms(_library.D_LSE + 1, terms, of_terms)
     launcher.run(prepared, q, structs)
     return grads
+
+
+def _queries_outside(terms, lse):
+    """Which queries lie behind the last one of their sequence, where lse may hold anything; None where none does."""
+    rows = torch.arange(lse.shape[2], device=lse.device)
+    begins = terms.cu_seqlens_q
+    if begins is None:
+        return None if terms.seqused_q is None else rows >= terms.seqused_q[:, None, None]
+    sequences = torch.searchsorted(begins[1:-1].contiguous(), rows.to(begins.dtype), right=True)
+    position, lengths = rows - begins[sequences], begins.diff()
+    counted = lengths if terms.seqused_q is None else torch.minimum(lengths, terms.seqused_q)
+    return (position < 0) | (position >= counted[sequences])
 
 
 def _forward_of_nothing(checked, out, return_lse):

@@ -25,7 +25,7 @@ _INSTEAD = {
     "attention_chunk": "pass attention_chunk=0, or make one call for each chunk",
     "sm_margin": "pass sm_margin=0; kernels take all multiprocessors of the GPU",
     "a head_dim of v unlike that of q": "pad v with zeros to the head_dim of q, and cut the result",
-    "sequences of different lengths in one tensor": "make one call of flash_attn_func for each sequence, or for each group of equal lengths",
+    "packed queries beside keys that are not, or the other way about": "pass both cu_seqlens_q and cu_seqlens_k, or neither and seqused_q and seqused_k",
     "a cache of keys and values": "write new keys and values into the cache by tensor operations, and call flash_attn_func on its filled part",
     "gather_kv_indices": "gather the keys and values of each query by torch.gather, and make a call for each query",
     "score_mod": "attune_kernels.attention() has softcap, alibi_slopes and bias, a tensor that is added to scores",
@@ -40,11 +40,12 @@ def not_served(feature):
     return NotServed(feature, _INSTEAD[feature])
 
 
-def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse, alibi_slopes=None, **terms):
-    """(out, lse or None) of tensors (batch, seq, heads, head_dim). causal and window_size are aligned bottom right, -1 opens a side of the
+def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, wants_lse, alibi_slopes=None, begins=None, **terms):
+    """(out, lse or None) of tensors (batch, seq, heads, head_dim) or, with begins, (cu_seqlens_q, cu_seqlens_k), of packed ones (tokens, heads,
+    head_dim), whose lse is (heads, tokens). causal and window_size are aligned bottom right, -1 opens a side of the
     window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is
     -inf where a query sees nothing. terms: others of attention()'s tensors."""
-    head_dim = _check(q, k, v)
+    head_dim, batch = _check(q, k, v, begins)
     if softmax_scale is None:
         softmax_scale = head_dim**-0.5
     q, k, v = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, k, v))
@@ -54,7 +55,7 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
     left, right = sides(q, k, causal, window_size)
     is_causal = left is None and right == 0
     if isinstance(alibi_slopes, torch.Tensor):
-        _check_slopes(q, alibi_slopes)
+        _check_slopes(batch, q.shape[-2], alibi_slopes)
         alibi_slopes = alibi_slopes.detach()  # they get no gradient there, either
     result = attention(
         q,
@@ -66,6 +67,7 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
         window=None if is_causal or (left is None and right is None) else (left, right),
         softcap=softcap if softcap > 0 else 0.0,
         alibi_slopes=alibi_slopes,
+        **({} if begins is None else dict(zip(("cu_seqlens_q", "cu_seqlens_kv"), begins))),
         **terms,
         return_lse=wants_lse,
         deterministic=True if deterministic else None,  # None: as torch.use_deterministic_algorithms() says
@@ -74,10 +76,10 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
     return (out[..., :head_dim] if missing else out), lse
 
 
-def _check_slopes(q, slopes):
+def _check_slopes(batch, heads, slopes):
     if slopes.dtype != torch.float32:
         raise RuntimeError(f"alibi_slopes is {slopes.dtype}: it must be torch.float32")
-    if slopes.stride(-1) != 1 or tuple(slopes.shape) not in ((q.shape[2],), (q.shape[0], q.shape[2])):
+    if slopes.stride(-1) != 1 or tuple(slopes.shape) not in ((heads,), (batch, heads)):
         raise RuntimeError(f"alibi_slopes has shape {tuple(slopes.shape)}: it must be (heads,) or (batch, heads), with a contiguous last dimension")
 
 
@@ -86,7 +88,7 @@ def sides(q, k, causal, window_size):
     left, right = (int(side) for side in window_size)
     if causal:
         right = 0
-    return None if left < 0 or left >= k.shape[1] - 1 else left, None if right < 0 or right >= q.shape[1] - 1 else right
+    return None if left < 0 or left >= k.shape[-3] - 1 else left, None if right < 0 or right >= q.shape[-3] - 1 else right
 
 
 def sees_nothing(q, k, causal, window_size):
@@ -95,28 +97,41 @@ def sees_nothing(q, k, causal, window_size):
     return k.shape[1] == 0 or (right is not None and k.shape[1] - q.shape[1] + right < 0)
 
 
-def _check(q, k, v):
-    """The head_dim; raises RuntimeError for what flash-attn refuses so. What remains is attention()'s to check."""
+def _check(q, k, v, begins):
+    """The head_dim and the number of sequences; raises RuntimeError for what flash-attn refuses so. What remains is attention()'s to check."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
-        if tensor.dim() != 4:
-            raise RuntimeError(f"{name} has shape {tuple(tensor.shape)}: it must be (batch, seq, heads, head_dim)")
+        if tensor.dim() != (4 if begins is None else 3):
+            shape = "(batch, seq, heads, head_dim)" if begins is None else "(tokens, heads, head_dim)"
+            raise RuntimeError(f"{name} has shape {tuple(tensor.shape)}: it must be {shape}")
         if tensor.device.type != "cuda":
             raise RuntimeError(f"{name} is on {tensor.device}: it must be on a CUDA device")
         if tensor.dtype not in (torch.float16, torch.bfloat16) and not torch.is_autocast_enabled("cuda"):
             raise RuntimeError(f"{name} is {tensor.dtype}: only torch.float16 and torch.bfloat16 are served")
     if not torch.is_autocast_enabled("cuda") and not q.dtype == k.dtype == v.dtype:
         raise RuntimeError(f"q is {q.dtype}, k {k.dtype} and v {v.dtype}: they must be equal")
-    batch, _, heads, head_dim = q.shape
+    *batch, _, heads, head_dim = q.shape
     if not 0 < head_dim <= 256:
         raise RuntimeError(f"head_dim is {head_dim}: it must be at most 256")
-    if k.shape[0] != batch or k.shape[3] != head_dim or v.shape[:3] != k.shape[:3]:
+    if list(k.shape[:-3]) != batch or k.shape[-1] != head_dim or v.shape[:-1] != k.shape[:-1]:
         raise RuntimeError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}: batch and head_dim must be equal, and "
                            "k and v of one length and number of heads")
-    if v.shape[3] != head_dim:
+    if v.shape[-1] != head_dim:
         raise not_served("a head_dim of v unlike that of q")
-    heads_kv = k.shape[2]
+    heads_kv = k.shape[-2]
     if heads_kv == 0 or heads % heads_kv != 0:
         raise RuntimeError(f"q has {heads} heads and k {heads_kv}: those of k must divide those of q")
-    return head_dim
+    return head_dim, batch[0] if begins is None else _sequences_of(*begins)
+
+
+def _sequences_of(*begins):
+    """As many as cu_seqlens_q and cu_seqlens_k name."""
+    for name, tensor in zip(("cu_seqlens_q", "cu_seqlens_k"), begins):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor")
+        if tensor.dtype != torch.int32:
+            raise RuntimeError(f"{name} is {tensor.dtype}: it must be torch.int32")
+        if tensor.dim() != 1 or tensor.shape[0] < 2 or tensor.shape != begins[0].shape:
+            raise RuntimeError(f"{name} has shape {tuple(tensor.shape)}: it must be (sequences + 1,), and as long as cu_seqlens_q")
+    return begins[0].shape[0] - 1

@@ -90,17 +90,19 @@ def flash_attn_varlen_func(
     gather_bwd_token_chunk=None,
 ):
     """flash_attn_func() of sequences that are the first seqused_q queries and seqused_k keys of their batch entries, (batch,) int32: rows behind
-    them are read into no result, and get 0. max_seqlen_q and its like are hints that nothing depends on. Sequences that follow each other in one
-    tensor (cu_seqlens) are refused."""
-    if cu_seqlens_q is not None or cu_seqlens_k is not None:
-        raise not_served("sequences of different lengths in one tensor")
+    them are read into no result, and get 0. With cu_seqlens_q and cu_seqlens_k, (sequences + 1,) int32, the sequences lie one behind the other in
+    q, (tokens_q, heads, head_dim), and in k and v: sequence b is the queries from cu_seqlens_q[b] up to cu_seqlens_q[b + 1], and keys likewise; lse
+    is (heads, tokens_q). max_seqlen_q and its like are hints that nothing depends on."""
+    if (cu_seqlens_q is None) != (cu_seqlens_k is None):
+        raise not_served("packed queries beside keys that are not, or the other way about")
     if page_table is not None:
         raise not_served("a cache of keys and values")
     _refuse(qv=qv, gather_kv_indices=gather_kv_indices, score_mod=score_mod, score_mod_bwd=score_mod_bwd, mask_mod=mask_mod, aux_tensors=aux_tensors,
             aux_scalars=aux_scalars, block_sparse_tensors=block_sparse_tensors, gather_bwd_recompute_p=gather_bwd_recompute_p or None,
             gather_bwd_token_chunk=gather_bwd_token_chunk)
     return _attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_lse, learnable_sink,
-                   {name: tensor for name, tensor in (("seqused_q", seqused_q), ("seqused_kv", seqused_k)) if tensor is not None})
+                   {name: tensor for name, tensor in (("seqused_q", seqused_q), ("seqused_kv", seqused_k)) if tensor is not None},
+                   None if cu_seqlens_q is None else (cu_seqlens_q, cu_seqlens_k))
 
 
 # What an argument asks for, where its name alone does not tell.
@@ -114,7 +116,7 @@ def _refuse(**given):
             raise not_served(_FEATURES.get(name, name))
 
 
-def _attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_lse, sinks, lengths={}):
+def _attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_lse, sinks, lengths={}, begins=None):
     left, right = window_size
     if (left or 0) < 0 or (right or 0) < 0:
         if not ((left or 0) < 0 and (right or 0) < 0):
@@ -123,4 +125,4 @@ def _attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic,
     terms = lengths if sinks is None else {"sinks": sinks, **lengths}
     is_differentiated = torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in (q, k, v, sinks))
     return attend(q, k, v, softmax_scale, causal, (-1 if left is None else left, -1 if right is None else right), softcap, deterministic,
-                  return_lse or is_differentiated, **terms)
+                  return_lse or is_differentiated, begins=begins, **terms)

@@ -6,7 +6,7 @@ stands where `from flash_attn import flash_attn_func` did. Names, arguments, the
 are those of flash-attn. Tensors are (batch, seq, heads, head_dim); a causal mask ends at the last query and the last key; head dimensions up
 to 256 are served, whether or not they are multiples of 8.
 
-What Attune has no kernels for (dropout, sequences of different lengths, key/value caches) raises NotServed, a
+What Attune has no kernels for (dropout, key/value caches) raises NotServed, a
 NotImplementedError that names it, and never computes something else. Two things are more than flash-attn gives: a loss may depend on
 softmax_lse, whose gradient flash-attn drops, and torch.autocast casts the arguments.
 """
@@ -115,8 +115,19 @@ def flash_attn_varlen_func(
     return_attn_probs=False,
     block_table=None,
 ):
-    """Raises NotServed."""
-    raise not_served("sequences of different lengths in one tensor")
+    """flash_attn_func() of sequences that lie one behind the other in q, (tokens_q, heads, head_dim), and in k and v, (tokens_k, heads_k, head_dim):
+    sequence b is the queries from cu_seqlens_q[b] up to cu_seqlens_q[b + 1], and keys likewise; (sequences + 1,) int32 on the device, which the
+    host never reads. Windows, diagonals and slopes are those of each sequence. max_seqlen_q and max_seqlen_k are hints that nothing depends on.
+    Out is like q, and 0 behind the last sequence; softmax_lse is (heads, tokens_q)."""
+    if dropout_p > 0:
+        raise not_served("dropout")
+    if block_table is not None:
+        raise not_served("a cache of keys and values")
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes, (cu_seqlens_q, cu_seqlens_k))
+    if not return_attn_probs:
+        return out
+    lse = lse.masked_fill(lse == -torch.inf, torch.inf)
+    return out, lse, torch.empty((0,), dtype=out.dtype, device=out.device)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -132,8 +143,12 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic=False,
     return_attn_probs=False,
 ):
-    """Raises NotServed."""
-    raise not_served("sequences of different lengths in one tensor")
+    """flash_attn_varlen_func() of the parts of qkv, (tokens, 3, heads, head_dim)."""
+    q, k, v = _parts_of_packed("qkv", qkv, 3)
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        return_attn_probs
+    )
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -152,8 +167,18 @@ def flash_attn_varlen_kvpacked_func(
     deterministic=False,
     return_attn_probs=False,
 ):
-    """Raises NotServed."""
-    raise not_served("sequences of different lengths in one tensor")
+    """flash_attn_varlen_func() of q and the parts of kv, (tokens_k, 2, heads_k, head_dim)."""
+    k, v = _parts_of_packed("kv", kv, 2)
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
+        deterministic, return_attn_probs
+    )
+
+
+def _parts_of_packed(name, packed, number):
+    if packed.dim() != 4 or packed.shape[1] != number:
+        raise RuntimeError(f"{name} has shape {tuple(packed.shape)}: it must be (tokens, {number}, heads, head_dim)")
+    return packed.unbind(1)
 
 
 def flash_attn_with_kvcache(

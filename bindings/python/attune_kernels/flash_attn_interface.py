@@ -42,14 +42,7 @@ def flash_attn_func(
     Returns out or, with return_attn_probs, (out, softmax_lse): (batch, heads, seq_q) float32, -inf where a query attends to nothing.
     Raises RuntimeError, ValueError, TypeError and NotServed.
     """
-    if getattr(q, "dtype", None) in _FP8 or any(factor is not None for factor in (q_descale, k_descale, v_descale)):
-        raise not_served("FP8")
-    if qv is not None:
-        raise not_served("qv")
-    if attention_chunk != 0:
-        raise not_served("attention_chunk")
-    if sm_margin != 0:
-        raise not_served("sm_margin")
+    _refuse(q, (q_descale, k_descale, v_descale), qv, attention_chunk, sm_margin)
     out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs)
     return (out, lse) if return_attn_probs else out
 
@@ -124,8 +117,17 @@ def flash_attn_varlen_func(
     sm_margin=0,
     return_attn_probs=False,
 ):
-    """Raises NotServed."""
-    raise not_served("sequences of different lengths in one tensor")
+    """flash_attn_func() of sequences that lie one behind the other in q, (tokens_q, heads, head_dim), and in k and v, (tokens_k, heads_k, head_dim):
+    sequence b is the queries from cu_seqlens_q[b] up to cu_seqlens_q[b + 1], and keys likewise, of which the first seqused_q[b] and seqused_k[b]
+    count; (sequences + 1,) and (sequences,) int32 on the device, which the host never reads. Windows and diagonals are those of each sequence.
+    max_seqlen_q and max_seqlen_k are hints that nothing depends on. Out is like q, and 0 where queries do not count; softmax_lse is (heads,
+    tokens_q)."""
+    _refuse(q, (q_descale, k_descale, v_descale), qv, attention_chunk, sm_margin)
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        raise not_served("packed queries beside keys that are not, or the other way about")
+    used = {name: tensor for name, tensor in (("seqused_q", seqused_q), ("seqused_kv", seqused_k)) if tensor is not None}
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, begins=(cu_seqlens_q, cu_seqlens_k), **used)
+    return (out, lse) if return_attn_probs else out
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
@@ -194,6 +196,17 @@ def get_scheduler_metadata(
 ):
     """Raises NotServed."""
     raise not_served("a cache of keys and values")
+
+
+def _refuse(q, descale_factors, qv, attention_chunk, sm_margin):
+    if getattr(q, "dtype", None) in _FP8 or any(factor is not None for factor in descale_factors):
+        raise not_served("FP8")
+    if qv is not None:
+        raise not_served("qv")
+    if attention_chunk != 0:
+        raise not_served("attention_chunk")
+    if sm_margin != 0:
+        raise not_served("sm_margin")
 
 
 _FP8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name))

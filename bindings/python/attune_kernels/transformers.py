@@ -6,11 +6,12 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal and bidirectional attention, sliding windows, and any mask that Transformers makes as a tensor: padding on either side,
-packed sequences, a static cache, masks of booleans or of numbers that are added. Each goes with a softcap, sinks (s_aux) and a position_bias,
+Attune serves causal and bidirectional attention, sliding windows, packed sequences (cu_seq_lens_q and cu_seq_lens_k, as a collator that flattens
+batches makes them), and any mask that Transformers makes as a tensor: padding on either side, a static cache, masks of booleans or of numbers that
+are added. Each goes with a softcap, sinks (s_aux) and a position_bias,
 forward and backward, also under torch.compile. A call with anything else that "sdpa" serves (dropout, float32, tensors on the CPU) is answered by
 "sdpa", with one warning to the logger "attune" for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside dropout or
-float32, packed sequences that no mask separates) raises NotServed. A model with attention classes of its own, which ask for no attention function,
+float32, packed sequences that no mask separates beside these) raises NotServed. A model with attention classes of its own, which ask for no attention function,
 takes "sdpa", too, and says so.
 
 A query of which a mask hides everything, such as one that is padding, gets 0.
@@ -91,9 +92,12 @@ def attention_forward(
     ((batch, seq, heads, head_dim), None). sdpa: the one that answers what Attune does not serve."""
     window = _transformers_masks.window_of(attention_mask)
     mask, position_bias = attention_mask if window is None else None, options.get("position_bias")
-    _refuse_what_sdpa_leaves_out(mask, options)
     reason = _left_to_sdpa(query, key, value, mask, position_bias, dropout, options)
     softcap, sinks = options.get("softcap"), options.get("s_aux")
+    if mask is None and _names_sequences(options):
+        causal = window is not None or (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        return _attend_packed(query, key, value, reason, position_bias, options, causal=bool(causal), scale=scaling, softcap=softcap or 0.0, sinks=sinks,
+                              window=None if window is None else (window - 1, None)), None
     if reason is not None and (softcap is not None or sinks is not None):
         raise NotServed(f"{'softcap' if sinks is None else 'attention sinks (s_aux)'} with {reason}", _EAGER)
     if reason is not None:
@@ -133,11 +137,25 @@ def _terms_of(mask, position_bias, keys):
     return {"bias": mask if position_bias is None else position_bias + mask}
 
 
-def _refuse_what_sdpa_leaves_out(attention_mask, options):
+def _names_sequences(options):
+    """Whether sequences lie one behind the other in the one batch entry; one sequence is all of it."""
     lengths = options.get("cu_seq_lens_q")
-    if lengths is not None and attention_mask is None and lengths.numel() > 2:
-        raise NotServed("packed sequences (cu_seq_lens_q) without a mask", "pass position_ids that begin anew with each sequence, of which "
-                        'Transformers makes a mask, or use attn_implementation="flash_attention_2"')
+    return lengths is not None and lengths.numel() > 2
+
+
+def _attend_packed(query, key, value, reason, position_bias, lengths, **options):
+    if reason is None and position_bias is not None:
+        reason = "a position_bias"
+    if reason is None and query.shape[0] != 1:
+        reason = f"{query.shape[0]} batch entries"
+    if reason is not None:
+        raise NotServed(f"packed sequences (cu_seq_lens_q) without a mask, with {reason}", "pass position_ids that begin anew with each sequence, of "
+                        'which Transformers makes a mask, or use attn_implementation="flash_attention_2"')
+    begins = lengths["cu_seq_lens_q"]
+    of_keys = lengths.get("cu_seq_lens_k")
+    out = attention(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)), layout="bshd", cu_seqlens_q=begins,
+                    cu_seqlens_kv=begins if of_keys is None else of_keys, **options)
+    return out.contiguous().unsqueeze(0)
 
 
 def _left_to_sdpa(query, key, value, mask, position_bias, dropout, options):

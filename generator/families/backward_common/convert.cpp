@@ -8,7 +8,7 @@
 namespace attune {
 namespace {
 
-Arguments convert_arguments(bool of_keys) {
+Arguments convert_arguments(const AttentionProblem& problem, bool of_keys) {
   Arguments fields;
   if (of_keys) {
     fields = {Workspace{kDkSums}, Workspace{kDvSums}};
@@ -19,6 +19,10 @@ Arguments convert_arguments(bool of_keys) {
     fields = {Workspace{kDqSums}, Pointer{Operand::d_q}};
     append_strides(&fields, {Operand::d_q});
     append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  }
+  if (problem.packed) {
+    append_lengths(&fields, problem);
+    append(&fields, {Scalar::batch, of_keys ? Scalar::seq_q : Scalar::seq_kv});
   }
   fields.push_back(Scalar::softmax_scale);
   return fields;
@@ -35,13 +39,15 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   launch.programmatic_launch = programmatic;
   bindings->conditions["programmatic_launch"] = programmatic;
   launch.rows_per_tile = rows;
-  launch.arguments = ArgumentLayout::of(convert_arguments(of_keys));
+  launch.arguments = ArgumentLayout::of(convert_arguments(problem, of_keys));
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", launch.rows_per_tile);
   bindings->set("rows_of", of_keys ? "keys" : "queries");
   bindings->set("row", of_keys ? "key" : "query");
-  bindings->set("stored_rows", of_keys ? "stored_keys" : "stored_queries");
-  bind_stored_rows(bindings);
+  bind_stored_rows(problem, bindings);
+  bindings->conditions["packed_sequences"] = problem.packed;
+  bindings->set("begins", of_keys ? "cu_seqlens_kv" : "cu_seqlens_q");
+  bindings->set("all_rows", of_keys ? "seq_kv" : "seq_q");
   bindings->set("head_dim_qk", problem.head_dim_qk());  // and dV's, whose rows are as long as dK's
   bindings->set("heads", of_keys ? "heads_kv" : "heads_q");
   bindings->set("tiles", of_keys ? "key_tiles" : "query_tiles");

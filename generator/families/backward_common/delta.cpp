@@ -17,6 +17,7 @@ Arguments delta_arguments(const AttentionProblem& problem) {
   append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   append_lengths(&fields, problem);
   if (problem.has_used_lengths()) fields.push_back(Scalar::seq_kv);
+  if (problem.packed) fields.push_back(Scalar::batch);
   return fields;
 }
 
@@ -40,6 +41,8 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bindings->set("statistics_order", name_of(order));
   bindings->conditions["vanishing_rows"] = problem.bias != PairTensor::none;
   bind_sequence(problem, bindings);
+  bindings->conditions["packed_sequences"] = problem.packed;
+  bindings->set("tile_of_sequence", problem.packed ? "found.tile" : "tile");
   bindings->set("head_dim_v", problem.head_dim_v());
   return launch;
 }

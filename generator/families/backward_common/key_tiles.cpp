@@ -52,7 +52,7 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
   return launch.section_heads(problem);
 }
 
-void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
+void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   const bool sums = adds_key_sums(config), tickets = takes_tickets(config), parts = config.query_parts > 1;
   bindings->conditions["query_parts"] = parts;
   bindings->set("query_part_count", config.query_parts);
@@ -71,6 +71,7 @@ void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
   if (config.tile_order == TileOrder::l2_sections) {
     bindings->set("key_tile_order", "l2_sections");
     bindings->conditions["last_tile_first"] = last_first;
+    bindings->set("tile_heads", problem.packed ? "TileHeads::count(args)" : "args.batch * TileHeads::count(args)");
   } else {
     bindings->set("key_tile_order", last_first ? "head_major_reversed" : "head_major");
   }

@@ -37,6 +37,6 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
 
 /// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV
 /// go.
-void bind_key_tiles(const KernelConfig& config, TemplateBindings* bindings);
+void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);
 
 }  // namespace attune

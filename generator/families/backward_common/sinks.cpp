@@ -14,7 +14,8 @@ constexpr int kThreads = 1024;
 
 }  // namespace
 
-KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* bindings) {
+KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+                          TemplateBindings* bindings) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::of_batch;
   launch.rows_per_tile = block_q;
@@ -24,8 +25,13 @@ KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* 
   append_pointers(&fields, {Operand::sinks, Operand::lse, Operand::d_sinks});
   fields.push_back(Workspace{kStatistics});
   append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
+  if (problem.packed) {
+    append_lengths(&fields, problem);
+    fields.push_back(Scalar::seq_kv);
+  }
   launch.arguments = ArgumentLayout::of(std::move(fields));
-  bind_stored_rows(bindings);
+  bind_stored_rows(problem, bindings);
+  bindings->conditions["packed_sequences"] = problem.packed;
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", block_q);
   bindings->set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));

@@ -9,6 +9,7 @@ namespace attune {
 
 /// The launch of kernels/backward_sinks, not rendered yet, which reads the statistics that delta_launch() with the same
 /// arguments leaves, and what its template is bound to.
-KernelLaunch sinks_launch(int block_q, StatisticsOrder order, TemplateBindings* bindings);
+KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+                          TemplateBindings* bindings);
 
 }  // namespace attune

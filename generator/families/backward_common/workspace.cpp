@@ -57,8 +57,10 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const
   KernelPlan plan;
   const auto columns = static_cast<std::size_t>(problem.head_dim);
   AttentionProblem padded = problem;
-  padded.seq_q += most_block_q - 1;  // rounded up to any block
-  padded.seq_kv += most_block_kv - 1;
+  // Rounded up to any block, each packed sequence by itself.
+  const std::int64_t sequences = problem.packed ? problem.batch : 1;
+  padded.seq_q += sequences * (most_block_q - 1);
+  padded.seq_kv += sequences * (most_block_kv - 1);
   plan.workspace_bytes = kTileCounterOffset + sizeof(std::uint32_t);
   plan.buffers = {{kDqSums, sizeof(float) * columns, 1, true},
                   {kDqTickets, sizeof(std::uint32_t), kLeastBlock, true},

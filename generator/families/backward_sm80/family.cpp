@@ -6,6 +6,7 @@
 #include "generator/families/backward_sm80/plan.h"
 #include "generator/families/family_word.h"
 #include "generator/families/shared/mma_sync.h"
+#include "generator/families/shared/packed_sequences.h"
 #include "generator/families/shared/terms.h"
 
 namespace attune {
@@ -16,6 +17,10 @@ constexpr PublishedTile kPublished[] = {{64, 128, 128, 8}, {128, 64, 128, 8}, {2
 
 // As forward_sm80's; kernels that spill a few hundred bytes were timed to be 3 to 11 % faster at some head dims.
 constexpr int kSpillAllowanceBytes = 512;
+
+bool supports(const Question& question, Reasons* reasons) {
+  return supports_mma_sync(question, reasons) && supports_packed_sequences(question.problem, reasons);
+}
 
 std::optional<KernelConfig> default_of(const Question& question) {
   return backward_sm80_default(question.problem, question.device);
@@ -43,7 +48,7 @@ KernelFamily backward_sm80_family() {
           .set = kBackwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
           .terms = kTerms,
-          .supports = supports_mma_sync,
+          .supports = supports,
           .check = check_backward_sm80,
           .enumerate = enumerate_backward_sm80,
           .default_config = default_of,

@@ -51,6 +51,7 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv,
                    of_keys ? Scalar::key_tiles : Scalar::query_tiles});
   append_lengths(&fields, problem);
+  if (problem.packed) fields.push_back(Scalar::batch);
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
@@ -87,7 +88,8 @@ class Launches {
     launch.shared_bytes = shape_.dkdv_shared.bytes();
     Arguments fields = main_arguments(true, problem_, config_);
     if (config_.tile_order == TileOrder::l2_sections) {
-      append(&fields, {Scalar::batch, Scalar::section_heads});
+      if (!problem_.packed) fields.push_back(Scalar::batch);
+      fields.push_back(Scalar::section_heads);
       set_key_tile_sections(config_, device_, &launch);
     }
     launch.arguments = ArgumentLayout::of(std::move(fields));
@@ -97,7 +99,7 @@ class Launches {
     bindings.set("query_warps", config_.query_warps);
     bindings.set("dq", partial_name(to_string(config_.dq)));
     bindings.set("tile_keys", "kBlockKv");
-    bind_key_tiles(config_, &bindings);
+    bind_key_tiles(problem_, config_, &bindings);
     bindings.set("query_gradient_formula",
                  adds ? "dQ = dQ + dS K, in fp32, to be scaled by another kernel" : "dQ is another kernel's");
     bindings.set("scores", shape_.p_shared ? "shared" : shape_.ds_shared ? "ds_shared" : "registers");
@@ -131,7 +133,7 @@ class Launches {
 
   void add_sinks() {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(config_.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(problem_, config_.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
 
@@ -158,6 +160,8 @@ class Launches {
     of_keys ? bind_score_gradient(problem_, &bindings) : bind_exponent_terms(problem_, &bindings);
     bind_terms_of_step(of_keys, &bindings);
     bind_head_dims(problem_, &bindings);
+    bindings.conditions["packed_sequences"] = problem_.packed;
+    bind_sequence_words(problem_, &bindings);
     bindings.set("block_q", config_.block_q);
     bindings.set("block_kv", config_.block_kv);
     bindings.set("stages", config_.stages);

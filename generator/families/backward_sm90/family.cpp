@@ -9,6 +9,7 @@
 #include "generator/families/backward_sm90/plan.h"
 #include "generator/families/backward_sm90/shape.h"
 #include "generator/families/family_word.h"
+#include "generator/families/shared/packed_sequences.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -22,6 +23,10 @@ constexpr PublishedTile kPublished[] = {{64, 128, 128, 0}, {96, 64, 128, 0}, {12
 
 // What kernels of wide heads spill lies outside the loop over blocks, but for a number or two.
 constexpr int kSpillAllowanceBytes = 256;
+
+bool supports(const Question& question, Reasons* reasons) {
+  return supports_wgmma(question, reasons) && supports_packed_sequences(question.problem, reasons);
+}
 
 std::optional<KernelConfig> default_of(const Question& question) {
   return backward_sm90_default(question.problem, question.device);
@@ -43,6 +48,10 @@ Adaptation adapt(const Question& question, const KernelConfig& config) {
     adaptation.config.ctas_per_sm = 1;
     adaptation.changes.push_back(
         fmt::format("without cta{}, which spills for head dims above {}", config.ctas_per_sm, kMostHeadDimOfTwoCtas));
+  }
+  if (question.problem.packed && adaptation.config.fused_convert) {
+    adaptation.config.fused_convert = false;
+    adaptation.changes.push_back("without fused-convert, which packed sequences do not have");
   }
   adapt_visible_blocks(question, &adaptation);
   adapt_fused_dbias(question, &adaptation);
@@ -73,7 +82,7 @@ KernelFamily backward_sm90_family() {
           .set = kBackwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
           .terms = kTerms,
-          .supports = supports_wgmma,
+          .supports = supports,
           .check = check_backward_sm90,
           .enumerate = enumerate_backward_sm90,
           .default_config = default_of,

@@ -87,6 +87,10 @@ void check_choices(const AttentionProblem& problem, const KernelConfig& config, 
     refuse(config.fused_convert, "fused-convert",
            "the warpgroup that converts would have to wait for adds that run on by themselves");
   }
+  if (problem.packed && config.fused_convert) {
+    reasons->push_back(
+        "fused-convert: a head's last tile would convert the sums of all packed sequences; leave the word out");
+  }
   check_clusters(problem, config, reasons);
   if (config.cluster > 1) {
     const DqProducts dq = dq_products(problem, config);

@@ -43,11 +43,15 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   }
   append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::key_tiles});
   append_lengths(&fields, problem);
+  if (problem.packed) fields.push_back(Scalar::batch);
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
   if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
-  if (config.tile_order == TileOrder::l2_sections) append(&fields, {Scalar::batch, Scalar::section_heads});
+  if (config.tile_order == TileOrder::l2_sections) {
+    if (!problem.packed) fields.push_back(Scalar::batch);
+    fields.push_back(Scalar::section_heads);
+  }
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
   append_visible_blocks(&fields, config);
   append_fused_dbias(&fields, config);
@@ -244,6 +248,8 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool pair = config.cluster > 1;
   bindings.conditions["clustered"] = pair;
+  if (!pair) bindings.conditions["packed_sequences"] = problem.packed;
+  bind_sequence_words(problem, &bindings);
   bindings.set("cluster", config.cluster);
   bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
   bindings.set("walked_keys", pair ? "tile.first_of_cluster, tile.keys_of_cluster" : "tile.first_key, tile.keys");
@@ -283,7 +289,15 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("dq_tickets", config.dq == DqAccumulation::ordered ? "ordered" : "none");
   bindings.conditions["shared_tickets"] = config.ticket_blocks > 1;
   bindings.set("ticket_blocks", config.ticket_blocks);
-  bind_key_tiles(config, &bindings);
+  if (config.dq == DqAccumulation::ordered) {
+    const bool shared = config.ticket_blocks > 1;
+    const std::string rows = shared ? "kTicketBlocks * kBlockQ" : "kBlockQ";
+    bindings.set("ticket_place",
+                 problem.packed ? "first_block_of_queries<" + rows + ">(tile.sequence) + ticket" : "ticket");
+    bindings.set("tickets_of_head", problem.packed ? "blocks_of_queries<" + rows + ">(args)"
+                                                   : "(walk.blocks.all + kTicketBlocks - 1) / kTicketBlocks");
+  }
+  bind_key_tiles(problem, config, &bindings);
   bindings.set("softmax_warpgroups",
                config.split_dkdv ? "Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK."
                                  : "Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.");
@@ -319,7 +333,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   }
   if (problem.sink) {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(config.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(problem, config.block_q, kOrder, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
   if (problem.bias_gradient && !config.fused_dbias) {

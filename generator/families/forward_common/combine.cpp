@@ -144,7 +144,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
     bindings.set("headroom", headroom);
   }
   bindings.set("chunk_access", chunk_access(problem));
-  bind_stored_rows(&bindings);
+  bind_stored_rows(problem, &bindings);
   render_launch(in_order ? "forward_add_parts" : "forward_combine", plan->kernel_class, device, templates, target,
                 std::move(bindings), &launch);
   plan->launches.push_back(std::move(launch));

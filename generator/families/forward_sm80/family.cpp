@@ -10,6 +10,7 @@
 #include "generator/families/invariance.h"
 #include "generator/families/shared/forward_rules.h"
 #include "generator/families/shared/mma_sync.h"
+#include "generator/families/shared/packed_sequences.h"
 #include "generator/families/shared/terms.h"
 
 namespace attune {
@@ -73,7 +74,7 @@ KernelFamily forward_sm80_family() {
           .pass = Pass::forward,
           .set = kForwardSm80,
           .matrix_instruction = MatrixInstruction::mma_sync,
-          .terms = kTermsOfForward,
+          .terms = kTerms,
           .supports = supports,
           .check = check_forward_sm80,
           .enumerate = enumerate_forward_sm80,

@@ -7,6 +7,7 @@
 #include "generator/families/forward_sm90/plan.h"
 #include "generator/families/shared/copied_pairs.h"
 #include "generator/families/shared/forward_rules.h"
+#include "generator/families/shared/packed_sequences.h"
 #include "generator/families/shared/pair_stages.h"
 #include "generator/families/shared/terms.h"
 #include "generator/families/shared/visible_blocks.h"
@@ -65,7 +66,7 @@ KernelFamily forward_sm90_family() {
           .pass = Pass::forward,
           .set = kForwardSm90,
           .matrix_instruction = MatrixInstruction::wgmma,
-          .terms = kTermsOfForward,
+          .terms = kTerms,
           .supports = supports,
           .check = check_forward_sm90,
           .enumerate = enumerate_forward_sm90,

@@ -39,7 +39,7 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bindings->set("tile_heads_of_batch", config.pack_gqa ? "args.heads_kv" : "args.heads_q");
   bindings->set("group", heads_of_tile(problem, config));
   bindings->conditions["packed_sequences"] = problem.packed;
-  bindings->set("sequence_rows", problem.packed ? "`cu_seqlens_q` and `cu_seqlens_kv` name" : "lie in the tensors");
+  bind_sequence_words(problem, bindings);
   bindings->set("tile_positions", config.pack_gqa ? "kBlockQ / kGroup" : "kBlockQ");
   bindings->conditions["split"] = config.key_parts != 1;
   bindings->set("results", config.key_parts != 1 ? "partial" : "output");

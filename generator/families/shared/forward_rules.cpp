@@ -142,15 +142,6 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
   return adaptation;
 }
 
-bool supports_packed_sequences(const AttentionProblem& problem, Reasons* reasons) {
-  if (!problem.packed || !problem.invariant) return true;
-  reasons->push_back(
-      "packed sequences of an invariant problem: sums of parts of the keys have their places by tiles of whole "
-      "tensors; "
-      "leave one of the two words out");
-  return false;
-}
-
 int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config) {
   return config.pack_gqa ? static_cast<int>(problem.heads_q / problem.heads_kv) : 1;
 }

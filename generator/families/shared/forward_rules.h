@@ -35,9 +35,6 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
 /// and bounds checked where lengths are no multiples of the tiles.
 Adaptation adapt_forward(const Question& question, const KernelConfig& config);
 
-/// Whether kernels find the rows of packed sequences, with the reason where they do not.
-bool supports_packed_sequences(const AttentionProblem& problem, Reasons* reasons);
-
 /// Query heads that a tile of the config holds, as its rows in turn.
 int heads_of_tile(const AttentionProblem& problem, const KernelConfig& config);
 
