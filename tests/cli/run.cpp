@@ -302,7 +302,8 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
   for (const auto& [flags, problem] :
        {std::pair("--used-lengths 7,0,30 --causal", "b3 hq2 sq37 d64 causal packed"),
         std::pair("--used-lengths 7,0,30 --used-kv-lengths 1,2,90", "b3 hq2 sq37 skv93 d64 packed"),
-        std::pair("--batch 3 --seq 40", "b3 hq2 sq40 d64 packed")}) {
+        std::pair("--batch 3 --seq 40", "b3 hq2 sq40 d64 packed"),
+        std::pair("--pass backward --used-lengths 7,0,30 --sink", "b3 hq2 sq37 d64 sink packed")}) {
     const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
     INFO(result.err << result.out);
     REQUIRE(result.status == 0);
@@ -312,7 +313,7 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
        {std::pair("--used-lengths 7,6 --seq 20", "13 rows, but the tensors have 20"),
         std::pair("--used-lengths 7,6 --batch 3", "2 lengths, but the batch has 3 entries"),
         std::pair("--used-lengths 7,x", "'x' is no number of rows"),
-        std::pair("--batch 3 --seq 40 --pass backward", "packed: kernels of backward_sm90 do not compute it")}) {
+        std::pair("--batch 3 --seq 40 --pass backward --invariant", "packed sequences of an invariant problem")}) {
     const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
     CHECK(result.status != 0);
     CHECK_THAT(result.err, ContainsSubstring(sentence));

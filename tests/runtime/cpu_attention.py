@@ -137,7 +137,11 @@ def _forward_of_packed(q, k, v, options, out, return_lse, terms):
     """Of each sequence alone."""
     out, lse = torch.zeros_like(q) if out is None else out, q.new_full(_as_bhsd(options[2], q)[0].shape[:3], -torch.inf, dtype=torch.float32)
     for queries, keys, alone in _sequences_of(terms, options):
-        if queries(q).numel():
+        if not keys(k).numel():
+            queries(out).zero_()
+            if terms.sinks is not None:
+                queries(lse, 2).copy_(terms.sinks[None, :, None].expand(queries(lse, 2).shape))
+        elif queries(q).numel():
             result, statistics = _forward(*(one.contiguous() for one in (queries(q), keys(k), keys(v))), options, None, True, None, alone)
             queries(out).copy_(result)
             queries(lse, 2).copy_(statistics)
@@ -149,8 +153,10 @@ def _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, t
     grads = [torch.zeros_like(one) for one in (q, k, v)] if grads is None else grads
     of_sinks = None if terms.sinks is None else torch.zeros_like(terms.sinks)
     for queries, keys, alone in _sequences_of(terms, options):
-        if not queries(q).numel():
-            keys(grads[1]).zero_(), keys(grads[2]).zero_()
+        if not queries(q).numel() or not keys(k).numel():
+            queries(grads[0]).zero_(), keys(grads[1]).zero_(), keys(grads[2]).zero_()
+            if of_sinks is not None and grad_lse is not None:
+                of_sinks += queries(grad_lse, 2).sum((0, 2))  # lse is the sink
             continue
         given = [one.contiguous() for one in (queries(grad_out), queries(q), keys(k), keys(v), queries(out), queries(lse, 2))]
         found = _backward(*given, None if grad_lse is None else queries(grad_lse, 2).contiguous(), options, terms=alone)

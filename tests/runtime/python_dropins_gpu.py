@@ -128,6 +128,36 @@ class FlashAttention(OnGpu):
         out = flash_attn_interface.flash_attn_qkvpacked_func(heads, num_heads_q=4)
         self.assert_close("O", out, reference(*heads.double().split([4, 2, 2], 2))[0], OUTPUT_BOUND[BF16])
 
+    def test_sequences_one_behind_the_other(self):
+        lengths = [70, 0, 1, 129, 200], [90, 33, 0, 129, 120]
+        begins, of_keys = (torch.tensor([0, *torch.tensor(one).cumsum(0).tolist()], dtype=torch.int32, device="cuda") for one in lengths)
+        slopes = torch.rand(5, 4, device="cuda")
+        for dtype, head_dim, options in ((BF16, 64, {"causal": True}), (FP16, 59, {"window_size": (50, 9), "softcap": 3.0}), (BF16, 128, {"causal": True, "alibi": True})):
+            q, k, v = (normal(sum(rows), heads, head_dim, dtype=dtype, seed=seed) for seed, (rows, heads) in
+                       enumerate(((lengths[0], 4), (lengths[1], 2), (lengths[1], 2))))
+            grad_out = normal(*q.shape, dtype=dtype, seed=9)
+            alibi, options = options.get("alibi"), {name: value for name, value in options.items() if name != "alibi"}
+            modules = [flash_attn] if alibi else [flash_attn, flash_attn_interface]
+            for module in modules:
+                given, exact = leaves(q, k, v), doubles(q, k, v)
+                of_call = {**options, "alibi_slopes": slopes} if alibi else options
+                out = module.flash_attn_varlen_func(*given, begins, of_keys, 200, 129, **of_call)
+                parts = []
+                for sequence, (rows, keys) in enumerate(zip(*(one.tolist() for one in (begins.diff(), of_keys.diff())))):
+                    first, of_key = int(begins[sequence]), int(of_keys[sequence])
+                    one = [tensor[None, place:place + count] for tensor, place, count in zip(exact, (first, of_key, of_key), (rows, keys, keys))]
+                    if not rows or not keys:
+                        parts.append(one[0] * 0)
+                        continue
+                    parts.append(reference(*one, alibi_slopes=slopes[sequence:sequence + 1] if alibi else None, **options)[0])
+                exact_out = torch.cat(parts, 1)[0]
+                with self.subTest(module=module.__name__, dtype=dtype, head_dim=head_dim, **options):
+                    self.assert_close("O", out, exact_out.detach(), OUTPUT_BOUND[dtype])
+                    self.assert_gradients(torch.autograd.grad(out, given, grad_out), torch.autograd.grad(exact_out, exact, grad_out.double()), dtype)
+        qkv = normal(400, 3, 4, 64, dtype=BF16, seed=1)
+        packed = flash_attn.flash_attn_varlen_qkvpacked_func(qkv, begins, 200, causal=True)
+        self.assertTrue(torch.equal(packed, flash_attn.flash_attn_varlen_func(*qkv.unbind(1), begins, begins, 200, 200, causal=True)))
+
     def test_a_last_dimension_of_any_stride(self):
         q, k, v, grad_out = inputs(BF16, 1, 2, 2, 80, 80, 64)
         turned = v.transpose(1, 3).contiguous().transpose(1, 3)
@@ -308,6 +338,27 @@ class Transformers(OnGpu):
         for error, other in zip(self.errors(ours, exact), self.errors(theirs, exact)):
             self.assertLess(error, 1.5 * other)
             self.assertLess(error, 5e-2)
+
+    def test_packed_sequences_are_as_padded_ones(self):
+        # The same sequences one behind the other, as a collator that flattens batches has them, and as rows of a padded batch.
+        lengths = [200, 77, 130]
+        tokens = torch.randint(0, 500, (3, 200), device="cuda")
+        mask = torch.arange(200, device="cuda") < torch.tensor(lengths, device="cuda")[:, None]
+        begins = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device="cuda")
+        positions = torch.cat([torch.arange(length, device="cuda") for length in lengths])[None]
+        labels = tokens.masked_fill(~mask, -100)
+        labels[:, 0] = -100  # which no token of the same sequence precedes
+        packed = {"attention_mask": None, "position_ids": positions, "cu_seq_lens_q": begins, "cu_seq_lens_k": begins, "max_length_q": 200,
+                  "max_length_k": 200, "labels": labels[mask][None]}
+        padded = {"attention_mask": mask.long(), "labels": labels}
+        results = []
+        for implementation, dtype, options, given in ("sdpa", torch.float64, padded, tokens), ("attune", BF16, padded, tokens), ("attune", BF16, packed, tokens[mask][None]):
+            self.tokens = given
+            logits, gradients = self.step(implementation, dtype, **options)
+            results.append((logits[0] if options is packed else logits[mask], gradients))
+        exact, of_padded, of_packed = results
+        for error, other in zip(self.errors(of_packed, exact), self.errors(of_padded, exact)):
+            self.assertLess(error, 1.5 * other)
 
     def test_generated_tokens(self):
         # The steps of decoding are a query each, over a cache that grows.

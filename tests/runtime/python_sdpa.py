@@ -7,6 +7,7 @@ Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped"
 implementations can be asked for.
 """
 
+import functools
 import os
 import pathlib
 import sys
@@ -257,6 +258,145 @@ class Masks(unittest.TestCase):
             torch.testing.assert_close(self.calls[-1][1], theirs, atol=1e-4, rtol=1e-4)
             _sdpa._install("CPU")
             self.served()
+
+
+FLASH_PACKED, CUDNN_PACKED = "_flash_attention_forward", "_cudnn_attention_forward"
+BEGINS = torch.tensor([0, 7, 7, 8, 21], dtype=torch.int32)
+OF_KEYS = torch.tensor([0, 5, 9, 9, 37], dtype=torch.int32)
+
+
+def packed(heads=(4, 2), head_dim=8, grad=True, tokens=(21, 37)):
+    return [normal(rows, number, head_dim, seed=seed, grad=grad) for seed, (number, rows) in enumerate(((heads[0], tokens[0]), (heads[1], tokens[1]), (heads[1], tokens[1])))]
+
+
+def by_flash(q, k, v, begins, of_keys, is_causal=False, scale=None, **options):
+    """Returns what the operator does."""
+    return torch.ops.aten._flash_attention_forward(q, k, v, begins, of_keys, 20, 30, 0.0, is_causal, False, scale=scale, **options)
+
+
+def by_packed_cudnn(q, k, v, begins, of_keys, is_causal=False, scale=None, **options):
+    return torch.ops.aten._cudnn_attention_forward(q, k, v, None, begins, of_keys, 20, 30, True, 0.0, is_causal, False, scale=scale, **options)
+
+
+def expected_of_packed(q, k, v, begins, of_keys, hidden, scale=None):
+    """Each sequence alone, in double precision. hidden: of its numbers of queries and keys, which keys a query does not see."""
+    parts = []
+    for query, end, key, last in zip(begins, begins[1:], of_keys, of_keys[1:]):
+        group = q.shape[1] // k.shape[1]
+        one, keys, values = (tensor.double().transpose(0, 1) for tensor in (q[query:end], *(of[key:last].repeat_interleave(group, 1) for of in (k, v))))
+        scores = one @ keys.transpose(1, 2) * (q.shape[2] ** -0.5 if scale is None else scale)
+        unseen = hidden(end - query, last - key).expand(scores.shape)
+        blind = unseen.all(2, keepdim=True)
+        parts.append((scores.masked_fill(unseen & ~blind, -INF).softmax(2) @ values).masked_fill(blind, 0).transpose(0, 1) if last > key else
+                     (one * 0).transpose(0, 1))
+    return torch.cat(parts)
+
+
+class PackedSequences(unittest.TestCase):
+    def setUp(self):
+        self.originals, self.calls = torch._C._dispatch_library("IMPL", "aten", "CPU"), []
+        for name in FLASH_PACKED, "_flash_attention_backward", CUDNN_PACKED, "_cudnn_attention_backward":
+            self.originals.impl(name, "CPU", functools.partial(self.original, name), False)
+        self.addCleanup(setattr, self, "originals", None)
+        self.addCleanup(_sdpa._remove)
+        _sdpa._install("CPU")
+        _reasons.forget()
+        cpu_attention.calls.clear()
+
+    def original(self, name, q, *arguments, **options):
+        """What PyTorch's own kernels answer: something of the right number."""
+        self.calls.append(name)
+        if name == "into":
+            return torch.zeros(q.shape[1], q.shape[0])
+        if name.endswith("backward"):
+            return tuple(torch.zeros_like(one) for one in arguments[:3])
+        state = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
+        lse = torch.zeros(q.shape[1], q.shape[0])
+        return (torch.zeros_like(q), lse, *state, q.new_empty(0)) if "flash" in name else (
+            torch.zeros_like(q), lse, None, None, 1, 1, torch.tensor(1), torch.tensor(2), None)
+
+    def check(self, run, hidden, begins=BEGINS, of_keys=OF_KEYS, scale=None, **options):
+        leaves = packed()
+        cpu_attention.calls.clear()
+        out, lse, *_ = run(*leaves, begins, of_keys, scale=scale, **options)
+        exact = expected_of_packed(*leaves, begins.tolist(), of_keys.tolist(), hidden, scale)
+        for result, other in zip([out, *gradients(out, leaves)], [exact, *gradients(exact, leaves)], strict=True):
+            torch.testing.assert_close(result.double(), other.double(), atol=1e-2, rtol=1e-2)
+        made = [name for name, *_ in cpu_attention.calls]
+        self.assertEqual((lse.shape, made[0], set(made), self.calls), ((4, 21), "forward", {"forward", "backward"}, []))
+
+    def test_both_passes(self):
+        def nothing(queries, keys):
+            return torch.zeros(queries, keys, dtype=torch.bool)
+
+        def bottom_right(queries, keys):
+            return cpu_attention.hidden(queries, keys, True, False)
+
+        def top_left(queries, keys):
+            return cpu_attention.hidden(queries, keys, True, True)
+
+        def window(queries, keys):
+            return cpu_attention.hidden(queries, keys, False, False, (3, 2))
+
+        with self.assertNoLogs("attune"):
+            for run in by_flash, by_packed_cudnn:
+                self.check(run, nothing, scale=0.7)
+            self.check(by_flash, bottom_right, is_causal=True)
+            self.check(by_flash, bottom_right, window_size_left=-1, window_size_right=0)
+            self.check(by_flash, window, window_size_left=3, window_size_right=2)
+            self.check(by_packed_cudnn, top_left, is_causal=True)
+
+    def test_results_in_a_tensor_that_is_given(self):
+        if not hasattr(torch.ops.aten, "_flash_attention_forward_no_dropout_inplace"):
+            self.skipTest("PyTorch has no such operator")
+        self.originals.impl("_flash_attention_forward_no_dropout_inplace", "CPU", functools.partial(self.original, "into"), False)
+        _sdpa._remove()
+        _sdpa._install("CPU")
+        leaves = packed(grad=False)
+        out = torch.full_like(leaves[0], torch.nan)
+        lse = torch.ops.aten._flash_attention_forward_no_dropout_inplace(out, *leaves, BEGINS, OF_KEYS, 20, 30, 0.0, False, False)
+        expected, of_rows, *_ = by_flash(*leaves, BEGINS, OF_KEYS)
+        torch.testing.assert_close((out, lse), (expected, of_rows))
+        self.assertEqual(self.calls, [])
+
+    def test_varlen_attn(self):
+        try:
+            from torch.nn.attention.varlen import varlen_attn
+        except ImportError:
+            self.skipTest("PyTorch has no varlen_attn")
+        q, k, v = (one.detach().requires_grad_() for one in packed(heads=(4, 4)))
+        out = varlen_attn(q, k, v, BEGINS, OF_KEYS, 20, 30, window_size=(-1, 0))
+        exact = expected_of_packed(q, k, v, BEGINS.tolist(), OF_KEYS.tolist(), lambda *lengths: cpu_attention.hidden(*lengths, True, False))
+        for result, other in zip([out, *gradients(out, [q, k, v])], [exact, *gradients(exact, [q, k, v])], strict=True):
+            torch.testing.assert_close(result.double(), other.double(), atol=1e-2, rtol=1e-2)
+        self.assertEqual(self.calls, [])
+
+    def test_what_is_not_served_goes_on_and_is_said_once(self):
+        q, k, v = packed()
+        lengths, table, slopes = torch.tensor([1, 1, 0, 4], dtype=torch.int32), torch.zeros(4, 1, dtype=torch.int32), torch.zeros(4)
+        dense = [one.detach()[None] for one in (q, k, v)]
+        options = dict(scale=None)
+        cases = [
+            ("dropout", lambda: torch.ops.aten._flash_attention_forward(q, k, v, BEGINS, OF_KEYS, 20, 30, 0.1, False, False)),
+            ("a cache of keys and values", lambda: by_flash(q, k, v, BEGINS, OF_KEYS, seqused_k=lengths, block_table=table)),
+            ("alibi_slopes", lambda: by_flash(q, k, v, BEGINS, OF_KEYS, alibi_slopes=slopes)),
+            ("a mask", lambda: torch.ops.aten._cudnn_attention_forward(q.detach(), k.detach(), v.detach(), torch.zeros(4, 1, 1, 1), BEGINS, OF_KEYS, 20, 30, True)),
+        ]
+        for words, call in cases:
+            with self.subTest(words=words):
+                _reasons.forget()
+                self.calls.clear()
+                with self.assertLogs("attune", "WARNING") as logged:
+                    call(), call()
+                self.assertEqual((len(logged.output), len(self.calls)), (1, 2))
+                self.assertRegex(logged.output[0], f"Attune does not serve .*({words}).*PyTorch's own kernels")
+        self.calls.clear()
+        with self.assertNoLogs("attune"):
+            by_flash(*dense, None, None, **options)
+        self.assertEqual(self.calls, [FLASH_PACKED])
+        self.calls.clear()
+        result = by_flash(q.detach(), k.detach(), v.detach(), BEGINS, OF_KEYS, seqused_k=lengths)[0]
+        self.assertEqual((result.shape, self.calls), (q.shape, []))
 
 
 result = unittest.main(exit=False).result

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E4
 from torch.utils import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _sdpa  # noqa: E402
+from attune_kernels import _calls, _sdpa, _sdpa_packed  # noqa: E402
 
 
 class Ran:
@@ -55,8 +55,10 @@ def counted():
 
         return call
 
-    with unittest.mock.patch.object(_sdpa, "_forward", counting(_sdpa._forward, 0)), \
-            unittest.mock.patch.object(_sdpa, "_backward", counting(_sdpa._backward, 1)):
+    with contextlib.ExitStack() as patches:
+        for module in _sdpa, _sdpa_packed:
+            patches.enter_context(unittest.mock.patch.object(module, "forward", counting(module.forward, 0)))
+            patches.enter_context(unittest.mock.patch.object(module, "backward", counting(module.backward, 1)))
         yield ran
     ran.ended = list(ran)
 
@@ -168,6 +170,37 @@ class Sdpa(InTorch):
         self.assertTrue(all(one.isfinite().all() for one in (out, *grads)))
 
     @unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
+    @unittest.skipUnless(SERVES_MASKS, "this PyTorch has no torch.library.get_kernel")
+    def test_nested_tensors_and_varlen_attn(self):
+        """Beside each sequence alone."""
+        lengths = [77, 130, 1, 64]
+        begins = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32, device=DEVICE)
+        torch.manual_seed(7)
+        leaves = [torch.randn(sum(lengths), 4, 64, device=DEVICE, dtype=BF16, requires_grad=True) for _ in range(3)]
+
+        def alone(q, k, v, is_causal):
+            parts = [sdpa(*(one[None, begin:end].transpose(1, 2) for one in (q, k, v)), is_causal=is_causal) for begin, end in zip(begins.tolist(), begins.tolist()[1:])]
+            return torch.cat([one[0].transpose(0, 1) for one in parts])
+
+        def nested(q, k, v, is_causal):
+            tensors = [torch.nested.nested_tensor_from_jagged(one, begins.long(), min_seqlen=1, max_seqlen=130).transpose(1, 2) for one in (q, k, v)]
+            return sdpa(*tensors, is_causal=is_causal).transpose(1, 2).values()
+
+        calls = [functools.partial(nested, is_causal=False), functools.partial(nested, is_causal=True)]
+        try:
+            from torch.nn.attention.varlen import varlen_attn
+        except ImportError:
+            pass
+        else:
+            calls.append(lambda q, k, v: varlen_attn(q, k, v, begins, begins, 130, 130, window_size=(-1, 0)))
+        for call, is_causal in zip(calls, (False, True, True)):
+            with self.subTest(is_causal=is_causal), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
+                expected = with_gradients(functools.partial(alone, is_causal=is_causal), leaves)
+                with attune.enable_sdpa(), counted() as ran:
+                    ours = with_gradients(call, leaves)
+                self.assertEqual(ran, [1, 1])
+                self.assert_close(ours, expected)
+
     def test_known_kinds_are_served_in_c(self):
         for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
             with self.subTest(backend=backend), sdpa_kernel(backend), attune.enable_sdpa():

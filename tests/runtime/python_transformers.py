@@ -298,6 +298,65 @@ class Models(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
 
+class PackedModels(unittest.TestCase):
+    """Small models of random weights on sequences that lie one behind the other, beside Transformers' own attention in double precision."""
+
+    LENGTHS = [20, 1, 7, 13]
+
+    def setUp(self):
+        attune_transformers.register()
+        self.calls, ours = [], attune_transformers.attention
+        for name, value in ("attention", lambda *tensors, **options: self.calls.append(options) or ours(*tensors, **options)), ("_DEVICE", "cpu"):
+            patch = unittest.mock.patch.object(attune_transformers, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def models(self):
+        for family, window in ("Llama", None), ("Mistral", WINDOW):
+            yield model_of(family, "sdpa", torch.float32), window
+
+    def step(self, model, implementation, dtype, **options):
+        model = copy.deepcopy(model).to(dtype)
+        model.set_attn_implementation(implementation)
+        self.calls.clear()
+        answer = model(self.tokens, position_ids=self.positions, labels=self.tokens, use_cache=False, **options)
+        answer.loss.backward()
+        return answer.logits.detach().double(), *(parameter.grad.double() for parameter in model.parameters())
+
+    def error(self, step, exact):
+        return max(((mine - one).norm() / one.norm()).item() for mine, one in zip(step, exact, strict=True))
+
+    def test_positions_and_lengths_tell_of_sequences(self):
+        self.positions = torch.cat([torch.arange(length) for length in self.LENGTHS])[None]
+        self.tokens = torch.randint(1, 98, self.positions.shape, generator=torch.Generator().manual_seed(1))
+        begins = torch.tensor([0, 20, 21, 28, 41], dtype=torch.int32)
+        for model, window in self.models():
+            exact, theirs = (self.step(model, "sdpa", dtype) for dtype in (torch.float64, torch.float16))
+            for options in {}, {"cu_seq_lens_q": begins, "cu_seq_lens_k": begins, "max_length_q": 20, "max_length_k": 20}:
+                ours = self.step(model, "attune", torch.float16, **options)
+                self.assertLess(self.error(ours, exact), 1.5 * self.error(theirs, exact))
+                self.assertEqual([(call["cu_seqlens_q"].tolist(), call["causal"], call["window"], "attention_mask" in call) for call in self.calls],
+                                 [(begins.tolist(), True, None if window is None else (window - 1, None), False)] * LAYERS)
+
+    def test_what_is_not_served_gets_the_mask_of_the_sequences(self):
+        self.positions = torch.cat([torch.arange(length) for length in self.LENGTHS])[None]
+        self.tokens = torch.randint(1, 98, self.positions.shape, generator=torch.Generator().manual_seed(1))
+        for model, _ in self.models():
+            exact = self.step(model, "sdpa", torch.float64)
+            with unittest.mock.patch.object(attune_transformers, "_left_to_sdpa", lambda *_: "a test"):
+                ours = self.step(model, "attune", torch.float64)
+            self.assertEqual(self.calls, [])
+            self.assertLess(self.error(ours, exact), 1e-10)
+
+    def test_several_batch_entries_have_a_mask(self):
+        self.positions = torch.stack([torch.arange(41), torch.cat([torch.arange(length) for length in self.LENGTHS])])
+        self.tokens = torch.randint(1, 98, self.positions.shape, generator=torch.Generator().manual_seed(1))
+        for model, _ in self.models():
+            exact, theirs, ours = (self.step(model, *of) for of in (("sdpa", torch.float64), ("sdpa", torch.float16), ("attune", torch.float16)))
+            self.assertTrue(all(call["attention_mask"] is not None for call in self.calls))
+            self.assertLess(self.error(ours, exact), 1.5 * self.error(theirs, exact))
+
+
 result = unittest.main(exit=False).result
 failed, skipped = len({case.id().split(" ")[0] for case, _ in result.failures + result.errors}), len(result.skipped)
 print(f"attune-tests: {result.testsRun - failed - skipped} passed, {failed} failed, {skipped} skipped")

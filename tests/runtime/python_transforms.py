@@ -1,5 +1,5 @@
-"""attention() under PyTorch's transforms: batches of gradients, torch.func, Jacobians. Each result is compared with that of attention written in
-PyTorch's operations, on the CPU.
+"""attention() under PyTorch's transforms: batches of gradients, torch.func, Jacobians; and packed sequences. Each result is compared with that of attention
+written in PyTorch's operations, on the CPU.
 
 usage: python_transforms.py REPOSITORY LIBATTUNE
 

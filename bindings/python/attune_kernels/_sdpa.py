@@ -10,24 +10,23 @@ it is a bias of attention(), which repeats along dimensions whose stride is 0.
 Where the extension can implement operators (see _operators.py), its implementations of FlashAttention's and cuDNN's lie on top of those in Python,
 and serve calls without a mask of a kind that was made before.
 
+Sequences that lie one behind the other (varlen_attn, nested tensors) come by operators of their own: see _sdpa_packed.py.
+
 Whatever goes on to PyTorch's kernels is said once for each reason.
 """
 
-import functools
 import math
 import warnings
 
 import torch
 
-from . import _calls, _operators
-from ._library import AttuneError
+from . import _calls, _operators, _sdpa_packed
 from ._options import Options, Terms, without_repeats
-from ._reasons import tell_once
+from ._sdpa_calls import DROPOUT, backward, forward, leave, unused_random_state, unused_seed_and_offset
 
 _NAME = "attune"
-_NOT_SERVED = (-1, -2)  # invalid argument and unsupported, of attune_status
-_INSTEAD = "PyTorch's own kernels of scaled_dot_product_attention run instead"
 _EFFICIENT = "_scaled_dot_product_efficient_attention"
+_IN_C = ("_scaled_dot_product_flash", "_scaled_dot_product_cudnn")
 _EFFICIENT_LSE = 32  # rows of LSE that the memory-efficient operator returns are a multiple of these
 _EFFICIENT_BIAS = 16  # the same of elements from one row to the next of its gradient of the bias
 
@@ -40,10 +39,11 @@ def enable_sdpa():
         with attune.enable_sdpa(): ...                # what was in force before comes back
 
     It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors (attn_mask) are served, with the
-    gradient of one that requires it, and so are causal calls whose lengths differ. Dropout, float32, values of another head_dim than keys and
-    whatever else Attune does not serve go to PyTorch's own kernels, and the logger "attune" warns once of each reason. Calls for which PyTorch
-    takes its math backend are not seen: those under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), and those with an attn_mask and
-    enable_gqa=True, unless PyTorch prefers cuDNN or is told to take it.
+    gradient of one that requires it, and so are causal calls whose lengths differ, nested tensors, and torch.nn.attention.varlen.varlen_attn().
+    Dropout, float32, values of another head_dim than keys and whatever else Attune does not serve go to PyTorch's own kernels, and the logger
+    "attune" warns once of each reason. Calls for which PyTorch takes its math backend are not seen: those under
+    torch.nn.attention.sdpa_kernel(SDPBackend.MATH), and those with an attn_mask and enable_gqa=True, unless PyTorch prefers cuDNN or is told to
+    take it.
     PyTorch 2.11's registry lists it as "attune": torch.nn.attention.activate_flash_attention_impl("attune") does the same.
     """
     return _Enabled()
@@ -101,7 +101,7 @@ def _install(key="CUDA"):
         warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
         for name, implementation in implementations.items():
             library.impl(name, implementation, key, with_keyset=True)
-    in_c = {name: implementation for name, implementation in implementations.items() if not name.startswith(_EFFICIENT)}
+    in_c = {name: implementation for name, implementation in implementations.items() if name.startswith(_IN_C)}
     _replaced = [library, *_implement_in_c(in_c, key)]
     return _Handle()
 
@@ -152,8 +152,9 @@ def _implementations(key):
         "_scaled_dot_product_cudnn_attention_backward": (_cudnn_backward, None),
         _EFFICIENT: (_efficient_forward, None),
         f"{_EFFICIENT}_backward": (_efficient_backward, None),
+        **{name: (implementation, None) for name, implementation in _sdpa_packed.IMPLEMENTATIONS.items()},
     }.items():
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+        if not _has_kernel(name, key):
             continue
         if hasattr(torch.library, "get_kernel"):
             kernel = torch.library.get_kernel(f"aten::{name}", key)
@@ -165,11 +166,11 @@ def _implementations(key):
     return found
 
 
-_DROPOUT = "dropout (dropout_p > 0)"
-
-
-def _leave(what):
-    tell_once(what, _INSTEAD)
+def _has_kernel(name, key):
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+    except RuntimeError:  # an operator that is newer than this PyTorch
+        return False
 
 
 def _with_fallback(implementation, original):
@@ -182,47 +183,30 @@ def _with_fallback(implementation, original):
 
 def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     if dropout_p != 0.0 or return_debug_mask:
-        return _leave(_DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = _forward(q, k, v, _options(is_causal, scale))
+        return leave(DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
+    served = forward(q, k, v, _options(is_causal, scale))
     if served is None:
         return None
     out, lse = served
-    return out, lse, None, None, q.shape[2], k.shape[2], *_unused_random_state(q), q.new_empty(0)
-
-
-@functools.lru_cache(maxsize=None)
-def _seed_has_two_words():
-    """Whether PyTorch's operator returns its seed so, as newer versions do."""
-    return torch.ops.aten._scaled_dot_product_flash_attention.default._schema.returns[6].name == "rng_state"
-
-
-def _unused_random_state(q):
-    """Seed and offset of a dropout that there is not, of the shapes that PyTorch's operator returns."""
-    if _seed_has_two_words():
-        return torch.empty(2, dtype=torch.uint64, device=q.device), torch.empty((), dtype=torch.uint64, device=q.device)
-    return _unused_seed_and_offset(q)
-
-
-def _unused_seed_and_offset(q):
-    return torch.empty((), dtype=torch.int64, device=q.device), torch.empty((), dtype=torch.int64, device=q.device)
+    return out, lse, None, None, q.shape[2], k.shape[2], *unused_random_state(q), q.new_empty(0)
 
 
 def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
     if dropout_p != 0.0:
         return None
-    return _backward(grad_out, q, k, v, out, lse, _options(is_causal, scale))
+    return backward(grad_out, q, k, v, out, lse, _options(is_causal, scale))
 
 
 def _cudnn_forward(
     q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
 ):
     if dropout_p != 0.0 or return_debug_mask:
-        return _leave(_DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = _forward(q, k, v, _options(is_causal, scale, top_left=is_causal), attn_bias)  # cuDNN's diagonal begins top left
+        return leave(DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
+    served = forward(q, k, v, _options(is_causal, scale, top_left=is_causal), _terms(attn_bias))  # cuDNN's diagonal begins top left
     if served is None:
         return None
     out, lse = served
-    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], *_unused_seed_and_offset(q), None
+    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], *unused_seed_and_offset(q), None
 
 
 def _cudnn_backward(
@@ -230,20 +214,20 @@ def _cudnn_backward(
 ):
     if dropout_p != 0.0:
         return None
-    return _backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal), attn_bias)
+    return backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal), _terms(attn_bias))
 
 
 def _efficient_forward(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
     reason = _why_not_efficient(q, v, dropout_p)
     if reason is not None:
-        return _leave(reason)
+        return leave(reason)
     options = _options(is_causal, scale, top_left=is_causal)
-    served = _forward(q, k, v, options, attn_bias, _with_lengths_before_heads(q), compute_log_sumexp)
+    served = forward(q, k, v, options, _terms(attn_bias), _with_lengths_before_heads(q), compute_log_sumexp)
     if served is None:
         return None
     out, lse = served
     lse = _as_efficient_has_it(lse, attn_bias) if compute_log_sumexp else q.new_empty((*q.shape[:2], 0), dtype=torch.float32)
-    return out, lse, *_unused_seed_and_offset(q)
+    return out, lse, *unused_seed_and_offset(q)
 
 
 def _efficient_backward(
@@ -260,17 +244,17 @@ def _efficient_backward(
             bias = attn_bias.contiguous()
         grads.append(_with_rows_apart(attn_bias))
     if lse.shape[2] < q.shape[2]:  # PyTorch asks forward for none where the mask alone requires a gradient
-        served = _forward(q, k, v, options, bias)
+        served = forward(q, k, v, options, _terms(bias))
         if served is None:
             return None
         lse = served[1]
-    results = _backward(grad_out, q, k, v, out, lse[:, :, :q.shape[2]], options, bias, grads, bias_gradient)
+    results = backward(grad_out, q, k, v, out, lse[:, :, :q.shape[2]], options, _terms(bias), grads, bias_gradient)
     return None if results is None else (*results[:3], results[3] if bias_gradient else None)
 
 
 def _why_not_efficient(q, v, dropout_p):
     if dropout_p != 0.0:
-        return _DROPOUT
+        return DROPOUT
     if q.dtype not in _calls.DTYPES:
         return f"{q.dtype}"
     return "values of another head_dim than keys" if q.shape[3] != v.shape[3] else None
@@ -302,32 +286,8 @@ def _options(is_causal, scale, top_left=False):
     return tuple(Options(causal=is_causal, scale=scale, top_left=top_left))
 
 
-def _forward(q, k, v, options, bias=None, out=None, return_lse=True):
-    """(out, lse), or None for what Attune does not serve."""
-    try:
-        return _calls.forward(q, k, v, options, out, return_lse, terms=None if bias is None else _terms(bias))
-    except (AttuneError, TypeError, ValueError) as error:
-        return _none_if_not_served(error)
-
-
-def _backward(grad_out, q, k, v, out, lse, options, bias=None, grads=None, bias_gradient=False):
-    try:
-        if grad_out.stride()[3] != 1:
-            grad_out = grad_out.contiguous()
-        return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), None, options, grads, terms=None if bias is None else _terms(bias),
-                               bias_gradient=bias_gradient)
-    except (AttuneError, TypeError, ValueError) as error:
-        return _none_if_not_served(error)
-
-
 def _terms(bias):
-    return Terms(bias=without_repeats(bias))
-
-
-def _none_if_not_served(error):
-    if isinstance(error, AttuneError) and error.status not in _NOT_SERVED:
-        raise error
-    _leave(f"this call: {error}")
+    return None if bias is None else Terms(bias=without_repeats(bias))
 
 
 def _pytorch_flash_forward(_, q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):

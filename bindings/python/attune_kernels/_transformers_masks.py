@@ -1,8 +1,11 @@
-"""Masks of Transformers that Attune needs no tensor for: a causal diagonal, and a causal sliding window.
+"""Masks of Transformers that Attune needs no tensor of pairs for: a causal diagonal, a causal sliding window, and both, or neither, of sequences that lie
+one behind the other.
 
 Transformers makes a mask once for each forward pass of a model, by the function that is registered for its attention, and hands it to every
 layer. What lengths tell becomes None (as for sdpa: a diagonal, or nothing hidden), or a tensor of no elements and of the shape (1, 1, 0, n):
-causal, the last query at the last key, and each query sees n keys at most. Any other mask is the tensor that Transformers makes for sdpa.
+causal, the last query at the last key, and each query sees n keys at most. What position_ids tell of several sequences in a batch of one becomes where
+each begins, int32 and of the shape (1, w, c, sequences + 1), which repeats along w and c: a query sees w - 1 keys at most, or all for w = 1; causal for
+c = 1, bidirectional for c = 2. Any other mask is the tensor that Transformers makes for sdpa.
 
 Whether a batch is padded, or holds several sequences in a row, stands in tensors on the GPU. Where neither tensor was given nothing has to be
 read; otherwise one look at it, for each forward pass, waits for the GPU. torch.compile cannot look: its graph ends there and a new one begins,
@@ -17,6 +20,26 @@ def window_of(attention_mask):
     if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4 and attention_mask.shape[2] == 0:
         return attention_mask.shape[3]
     return None
+
+
+def packed_of(attention_mask):
+    """(begins, window or None, whether causal) of a mask that says where sequences begin; None of another mask or of none."""
+    if not isinstance(attention_mask, torch.Tensor) or attention_mask.dtype != torch.int32 or attention_mask.dim() != 4:
+        return None
+    return attention_mask[0, 0, 0], None if attention_mask.shape[1] == 1 else attention_mask.shape[1] - 1, attention_mask.shape[2] == 1
+
+
+def packed_with_elements(packed, query):
+    """That mask as a tensor that sdpa takes."""
+    begins, window, is_causal = packed
+    row = torch.arange(query.shape[2], device=query.device)
+    sequence = torch.searchsorted(begins[1:].contiguous(), row.to(begins.dtype), right=True)
+    seen, before = sequence[:, None] == sequence, row[:, None] - row
+    if is_causal:
+        seen &= before >= 0
+    if window is not None:
+        seen &= before < window
+    return seen[None, None]
 
 
 def with_elements(window, query, key):
@@ -79,12 +102,15 @@ def _decide(utilities, sdpa_mask, arguments):
     """The same with a look at tensors."""
     shape = _Shape(arguments)
     known = _Known(utilities, arguments["mask_function"])
-    if _is_told_by_lengths(known, shape, arguments):
+    if not _is_told_by_lengths(known, shape, arguments):
+        return sdpa_mask(**arguments)
+    if not any(bool((packed != packed[:, :1]).any()) for packed in known.packed):
         return _without_tensor(shape, known.is_causal, known.window)
-    return sdpa_mask(**arguments)
+    return _begins_of(known, shape) if _is_one_batch_entry(known, shape) else sdpa_mask(**arguments)
 
 
 def _is_told_by_lengths(known, shape, arguments):
+    """Those of all keys, or of sequences one behind the other."""
     if not known.is_known or arguments.get("use_vmap", False):
         return False
     if isinstance(shape.first_query, torch.Tensor):
@@ -95,13 +121,25 @@ def _is_told_by_lengths(known, shape, arguments):
     is_wanted = not arguments.get("allow_is_causal_skip" if known.is_causal else "allow_is_bidirectional_skip", known.is_causal)
     if is_wanted and not known.packed:
         return False
-    if any(bool((packed != packed[:, :1]).any()) for packed in known.packed):
-        return False
     padding = arguments.get("attention_mask")
     if padding is None:
         return True
     return padding.dim() == 2 and padding.shape[1] >= shape.first_key + shape.keys \
         and bool(padding[:, shape.first_key:shape.first_key + shape.keys].all())
+
+
+def _is_one_batch_entry(known, shape):
+    """Of the same sequences of queries and of keys, which its rows are numbered by."""
+    return len(known.packed) == 1 and known.packed[0].shape == (1, shape.queries) and shape.queries == shape.keys
+
+
+def _begins_of(known, shape):
+    numbers = known.packed[0][0]
+    inner = (numbers[1:] != numbers[:-1]).nonzero()[:, 0] + 1
+    begins = torch.nn.functional.pad(inner, (1, 1))
+    begins[-1] = shape.queries
+    window = 1 if known.window is None or known.window >= shape.keys else known.window + 1
+    return begins.to(torch.int32).expand(1, window, 1 if known.is_causal else 2, -1)
 
 
 class _Known:

@@ -6,13 +6,12 @@
 
 A loaded model changes by model.set_attn_implementation("attune"), and back by "sdpa".
 
-Attune serves causal and bidirectional attention, sliding windows, packed sequences (cu_seq_lens_q and cu_seq_lens_k, as a collator that flattens
-batches makes them), and any mask that Transformers makes as a tensor: padding on either side, a static cache, masks of booleans or of numbers that
-are added. Each goes with a softcap, sinks (s_aux) and a position_bias,
-forward and backward, also under torch.compile. A call with anything else that "sdpa" serves (dropout, float32, tensors on the CPU) is answered by
-"sdpa", with one warning to the logger "attune" for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside dropout or
-float32, packed sequences that no mask separates beside these) raises NotServed. A model with attention classes of its own, which ask for no attention function,
-takes "sdpa", too, and says so.
+Attune serves causal and bidirectional attention, sliding windows, packed sequences (told by position_ids, or by cu_seq_lens_q and cu_seq_lens_k, as
+a collator that flattens batches makes them), and any mask that Transformers makes as a tensor: padding on either side, a static cache, masks of
+booleans or of numbers that are added. Each goes with a softcap, sinks (s_aux) and a position_bias, forward and backward, also under torch.compile.
+A call with anything else that "sdpa" serves (dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune"
+for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside dropout or float32, packed sequences that no mask separates
+beside these) raises NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 
 A query of which a mask hides everything, such as one that is padding, gets 0.
 """
@@ -90,14 +89,17 @@ def attention_forward(
 ):
     """An attention function of Transformers: query (batch, heads, seq, head_dim), key and value with their own heads; returns
     ((batch, seq, heads, head_dim), None). sdpa: the one that answers what Attune does not serve."""
-    window = _transformers_masks.window_of(attention_mask)
-    mask, position_bias = attention_mask if window is None else None, options.get("position_bias")
+    window, packed = _transformers_masks.window_of(attention_mask), _transformers_masks.packed_of(attention_mask)
+    mask, position_bias = attention_mask if window is None and packed is None else None, options.get("position_bias")
     reason = _left_to_sdpa(query, key, value, mask, position_bias, dropout, options)
     softcap, sinks = options.get("softcap"), options.get("s_aux")
-    if mask is None and _names_sequences(options):
-        causal = window is not None or (getattr(module, "is_causal", True) if is_causal is None else is_causal)
-        return _attend_packed(query, key, value, reason, position_bias, options, causal=bool(causal), scale=scaling, softcap=softcap or 0.0, sinks=sinks,
-                              window=None if window is None else (window - 1, None)), None
+    if packed is not None and (reason is not None or position_bias is not None):
+        mask, packed = _transformers_masks.packed_with_elements(packed, query), None
+        attention_mask = mask
+    elif packed is None and mask is None and _names_sequences(options):
+        packed = _sequences_of(query, reason, position_bias, window, is_causal, module, options)
+    if packed is not None:
+        return _attend_packed(query, key, value, packed, options.get("cu_seq_lens_k"), scale=scaling, softcap=softcap or 0.0, sinks=sinks), None
     if reason is not None and (softcap is not None or sinks is not None):
         raise NotServed(f"{'softcap' if sinks is None else 'attention sinks (s_aux)'} with {reason}", _EAGER)
     if reason is not None:
@@ -143,7 +145,8 @@ def _names_sequences(options):
     return lengths is not None and lengths.numel() > 2
 
 
-def _attend_packed(query, key, value, reason, position_bias, lengths, **options):
+def _sequences_of(query, reason, position_bias, window, is_causal, module, options):
+    """What _transformers_masks.packed_of() returns, of lengths that were named beside no mask: sdpa would leave these out in silence."""
     if reason is None and position_bias is not None:
         reason = "a position_bias"
     if reason is None and query.shape[0] != 1:
@@ -151,10 +154,15 @@ def _attend_packed(query, key, value, reason, position_bias, lengths, **options)
     if reason is not None:
         raise NotServed(f"packed sequences (cu_seq_lens_q) without a mask, with {reason}", "pass position_ids that begin anew with each sequence, of "
                         'which Transformers makes a mask, or use attn_implementation="flash_attention_2"')
-    begins = lengths["cu_seq_lens_q"]
-    of_keys = lengths.get("cu_seq_lens_k")
-    out = attention(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)), layout="bshd", cu_seqlens_q=begins,
-                    cu_seqlens_kv=begins if of_keys is None else of_keys, **options)
+    causal = window is not None or (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    return options["cu_seq_lens_q"], window, bool(causal)
+
+
+def _attend_packed(query, key, value, packed, begins_of_keys, **options):
+    begins, window, is_causal = packed
+    out = attention(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)), layout="bshd", causal=is_causal,
+                    window=None if window is None else (window - 1, None), cu_seqlens_q=begins,
+                    cu_seqlens_kv=begins if begins_of_keys is None else begins_of_keys, **options)
     return out.contiguous().unsqueeze(0)
 
 
