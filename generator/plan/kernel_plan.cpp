@@ -18,11 +18,11 @@ std::int32_t to_int32(std::int64_t value) { return static_cast<std::int32_t>(val
 }  // namespace
 
 std::int32_t KernelLaunch::query_tiles(const AttentionProblem& problem) const {
-  return to_int32(launch_rules::ceil_div(problem.seq_q, rows_per_tile));
+  return to_int32(query_tiles_of(launch_rules::launch_of(*this, problem), launch_rules::sizes_of(problem)));
 }
 
 std::int32_t KernelLaunch::key_tiles(const AttentionProblem& problem) const {
-  return to_int32(launch_rules::ceil_div(problem.seq_kv, rows_per_tile));
+  return to_int32(key_tiles_of(launch_rules::launch_of(*this, problem), launch_rules::sizes_of(problem)));
 }
 
 std::int32_t KernelLaunch::section_heads(const AttentionProblem& problem) const {

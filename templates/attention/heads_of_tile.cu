@@ -1,7 +1,5 @@
 //% if packed_sequences
-    const TileOfSequence place(args.cu_seqlens_q, args.batch, args.seq_q, index.tile, ${tile_positions});
-    index.tile = place.tile;
-    sequence = Sequence(args, place.batch);
+    sequence = placed.sequence;
 //% if packed
     head_kv = index.batch_head;
     head = head_kv * kGroup;

@@ -110,6 +110,10 @@ struct TileIndex {
 };
 //% include schedule/tile_order_${tile_order}
 
+//% if packed_sequences
+//% include attention/packed_tile
+
+//% end
 //% if pair_tensors
 //% include attention/head_of_batch
 
@@ -128,7 +132,8 @@ struct QueryTile {
     const TileIndex index = tile_index(args, key_part.tile);
 //% else
 //% if packed_sequences
-    TileIndex index = tile_index(args, block_index());
+    const PackedTile placed(args, tile_index(args, block_index()));
+    const TileIndex index = placed.index;
 //% else
     const TileIndex index = tile_index(args, block_index());
 //% end

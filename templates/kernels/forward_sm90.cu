@@ -136,6 +136,11 @@ struct TileIndex {
 };
 //% include schedule/tile_order_${tile_order}
 
+//% if packed_sequences
+//% include attention/packed_tile
+//% include schedule/tile_record
+
+//% end
 //% if pair_tensors
 //% include attention/head_of_batch
 
@@ -152,13 +157,16 @@ struct QueryTile {
   KeyPart key_part;     // whose blocks these are
 //% end
 
+//% if packed_sequences
+  // record: where the producer has left what the tile is.
+  __device__ __forceinline__ QueryTile(const Arguments& args, i32 record) : QueryTile(args, load_tile_record(static_cast<u32>(record))) {}
+  __device__ __forceinline__ QueryTile(const Arguments& args, const PackedTile& placed) {
+    const TileIndex index = placed.index;
+//% else
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
 //% if split
     key_part = KeyPart(args, number);
     const TileIndex index = tile_index(args, key_part.tile);
-//% else
-//% if packed_sequences
-    TileIndex index = tile_index(args, number);
 //% else
     const TileIndex index = tile_index(args, number);
 //% end
@@ -202,6 +210,9 @@ struct Barriers {
   __device__ __forceinline__ u32 passed_tile() const { return tile_of(kQStages); }
 //% end
   __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + ${tile_numbers} + 4 * q_stage; }
+//% if packed_sequences
+  __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + ${tile_records} + kTileRecordBytes * place); }
+//% end
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -220,6 +231,9 @@ struct Barriers {
 
 //% include wgmma/pipeline_slot
 //% include schedule/tile_scheduler_${tile_scheduler}
+//% if packed_sequences
+//% include schedule/recorded_tiles
+//% end
 //% include wgmma/load_tile
 //% include wgmma/kv_loads_${kv_loads}
 //% include wgmma/producer

@@ -2,7 +2,7 @@
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
-  ConsumerTiles tiles;
+  ${consumer_tiles} tiles;
 //% if adds_sums
   PromotedSums sums(args);
 //% end
@@ -35,7 +35,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     skip_blocks(consumer, rows.unused_first_blocks);
 //% end
     consumer.release_q();
-    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
+    store_rows(args, QueryTile(args, ${stored_tile}), rows.first_row, mainloop.o, mainloop.softmax);
   }
   if (index == 0) consumer.wait_order();
 }

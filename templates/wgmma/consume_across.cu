@@ -7,14 +7,14 @@ struct PendingTile {
 
 __device__ __forceinline__ void finish(const Arguments& args, Mainloop& mainloop, PendingTile& pending) {
   mainloop.end();
-  store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, mainloop.softmax);
+  store_rows(args, QueryTile(args, ${stored_tile}), pending.row, mainloop.o, mainloop.softmax);
   pending.number = -1;
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
-  ConsumerTiles tiles;
+  ${consumer_tiles} tiles;
   PendingTile pending;
   if (index == kConsumers - 1) consumer.pass_order();
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       Softmax earlier;
       mainloop.join<kPartialBlocks>(rows, block--, earlier);
       skip_values(consumer, rows.unused_blocks);
-      store_rows(args, QueryTile(args, pending.number), pending.row, mainloop.o, earlier);
+      store_rows(args, QueryTile(args, ${stored_tile}), pending.row, mainloop.o, earlier);
     } else {
       mainloop.begin<kPartialBlocks>(rows, block--);
     }

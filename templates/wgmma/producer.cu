@@ -3,7 +3,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
-  ProducerTiles tiles;
+  ${producer_tiles} tiles;
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);

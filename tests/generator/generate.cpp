@@ -81,6 +81,24 @@ TEST_CASE("no config needs more workspace than is told for all", "[nogpu]") {
   CHECK(needed == std::set<std::size_t>{0, most});
 }
 
+TEST_CASE("no config of packed sequences needs more workspace than is told for all", "[nogpu]") {
+  const DeviceSpec& h200 = find_device("h200");
+  for (const char* text : {"backward b37 hq8 hkv2 sq4096 skv700 d64 causal packed sink",
+                           "backward b300 hq2 sq301 d128 packed deterministic", "b9 hq8 hkv2 sq100 d64 packed"}) {
+    const AttentionProblem problem = parse_problem(text);
+    const std::size_t most = most_workspace_bytes(problem, h200);
+    const std::vector<Candidate> space = config_space(problem, h200);
+    int feasible = 0;
+    for (std::size_t i = 0; i < space.size(); i += 23) {
+      if (!space[i].feasible()) continue;
+      INFO(text << " " << canonical_text(space[i].config));
+      ++feasible;
+      REQUIRE(generate(problem, space[i].config, h200).workspace_bytes_of(problem) <= most);
+    }
+    CHECK(feasible > 5);
+  }
+}
+
 TEST_CASE("one source for a kernel class: lengths, heads, scale and offset are not in it", "[nogpu]") {
   const std::string config = "sm80 q64 kv64 w4 st2";
   const std::string source = source_of("b3 hq14 hkv7 sq7919 skv6841 d64 causal scale0.717171", config);

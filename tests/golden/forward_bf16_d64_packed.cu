@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 3cb1234ec9ee1936
+// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 390ac7fd4de5357c
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -21,7 +21,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_810e5cfd15c5a168 {
+namespace attune_2c830bb2d9055f14 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -519,16 +519,29 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
+// A tile of queries of packed sequences: where it is in its sequence, and the heads that it is of.
+struct PackedTile {
+  TileIndex index;
+  Sequence sequence;
+
+  PackedTile() = default;
+  // of_all: among the tiles of all sequences.
+  __device__ __forceinline__ PackedTile(const Arguments& args, TileIndex of_all) {
+    const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, of_all.tile, kBlockQ / kGroup);
+    index = {found.tile, of_all.batch_head};
+    sequence = Sequence(args, found.batch);
+  }
+};
+
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
 
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
-    TileIndex index = tile_index(args, block_index());
-    const TileOfSequence place(args.cu_seqlens_q, args.batch, args.seq_q, index.tile, kBlockQ / kGroup);
-    index.tile = place.tile;
-    sequence = Sequence(args, place.batch);
+    const PackedTile placed(args, tile_index(args, block_index()));
+    const TileIndex index = placed.index;
+    sequence = placed.sequence;
     head_kv = index.batch_head;
     head = head_kv * kGroup;
     first_row = index.tile * kBlockQ;
@@ -967,4 +980,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_810e5cfd15c5a168
+}  // namespace attune_2c830bb2d9055f14

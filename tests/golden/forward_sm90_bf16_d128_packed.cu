@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source fdca1b5946f24243
+// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source 7a1766496a059cbb
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,9 +17,9 @@
 //    32768  K  [2][2][128][64]
 //    98304  V  [2][2][128][64]
 //   163840  barriers, numbers of tiles
-//   163924  end
+//   164032  end
 
-namespace attune_ae713b4f889c04d8 {
+namespace attune_b25a306f8a848b80 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -70,6 +70,14 @@ __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
 __device__ __forceinline__ u32 ld_shared_b32(u32 from) {
   u32 r;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");
+  return r;
+}
+__device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
+  Vec4 r;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
   return r;
 }
 
@@ -555,17 +563,58 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
+// A tile of queries of packed sequences: where it is in its sequence, and the heads that it is of.
+struct PackedTile {
+  TileIndex index;
+  Sequence sequence;
+
+  PackedTile() = default;
+  // of_all: among the tiles of all sequences.
+  __device__ __forceinline__ PackedTile(const Arguments& args, TileIndex of_all) {
+    const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, of_all.tile, kBlockQ);
+    index = {found.tile, of_all.batch_head};
+    sequence = Sequence(args, found.batch);
+  }
+};
+// What a tile is, in shared memory. The producer finds it out, which takes loads that wait for each other; consumers read it, at the tile's begin and again when
+// they store results: that takes the first words alone.
+constexpr u32 kTileRecordBytes = 32;
+__device__ __forceinline__ void store_tile_record(u32 record, const PackedTile& placed) {
+  const Sequence& sequence = placed.sequence;
+  st_shared_v4_b32(record, {static_cast<u32>(placed.index.tile), static_cast<u32>(placed.index.batch_head), static_cast<u32>(sequence.first_query),
+                            static_cast<u32>(sequence.stored_queries)});
+  st_shared_v4_b32(record + 16, {static_cast<u32>(sequence.batch), static_cast<u32>(sequence.queries), static_cast<u32>(sequence.first_key),
+                                 static_cast<u32>(sequence.keys)});
+}
+__device__ __forceinline__ PackedTile load_stored_tile(u32 record) {
+  const Vec4 words = ld_shared_v4_b32(record);
+  PackedTile placed{};
+  placed.index = {static_cast<i32>(words.x), static_cast<i32>(words.y)};
+  placed.sequence.first_query = static_cast<i32>(words.z);
+  placed.sequence.stored_queries = static_cast<i32>(words.w);
+  return placed;
+}
+__device__ __forceinline__ PackedTile load_tile_record(u32 record) {
+  PackedTile placed = load_stored_tile(record);
+  const Vec4 words = ld_shared_v4_b32(record + 16);
+  placed.sequence.batch = static_cast<i32>(words.x);
+  placed.sequence.queries = static_cast<i32>(words.y);
+  placed.sequence.first_key = static_cast<i32>(words.z);
+  placed.sequence.keys = static_cast<i32>(words.w);
+  return placed;
+}
+
 struct QueryTile {
   Sequence sequence;
   i32 head, head_kv;    // its first query head
   i32 first_row, rows;  // rows that exist
   KeyBlocks blocks;     // that any of its rows attends to
 
-  __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
-    TileIndex index = tile_index(args, number);
-    const TileOfSequence place(args.cu_seqlens_q, args.batch, args.seq_q, index.tile, kBlockQ);
-    index.tile = place.tile;
-    sequence = Sequence(args, place.batch);
+  // record: where the producer has left what the tile is.
+  __device__ __forceinline__ QueryTile(const Arguments& args, i32 record) : QueryTile(args, load_tile_record(static_cast<u32>(record))) {}
+  __device__ __forceinline__ QueryTile(const Arguments& args, const PackedTile& placed) {
+    const TileIndex index = placed.index;
+    sequence = placed.sequence;
     head = index.batch_head;
     head_kv = head / args.group_size;
     first_row = index.tile * kBlockQ;
@@ -588,6 +637,7 @@ struct Barriers {
   __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 48 + 8 * stage; }
   __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 64 + 8 * stage; }
   __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 80 + 4 * q_stage; }
+  __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + 96 + kTileRecordBytes * place); }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -648,6 +698,50 @@ struct ConsumerTiles {
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };
+// Numbers are those of tiles of packed sequences: the producer passes over numbers of no tile, and leaves a record of each tile to the consumers. All name a tile
+// by where its record is. The producer writes one when the queries of the tile before have been asked for: consumers have left those that had been in that
+// buffer, and may still store what came of them. So there are two records more than tiles of Q.
+constexpr i32 kTileRecords = kQStages + 2;
+__device__ __forceinline__ i32 record_after(i32 record) { return record == kTileRecords - 1 ? 0 : record + 1; }
+
+struct RecordingTiles {
+  ProducerTiles numbers;
+  i32 record = 0;  // the next one
+
+  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return find(args, barriers, numbers.first(args, barriers)); }
+  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) { return find(args, barriers, numbers.next(args, barriers)); }
+  // To be called before the arrival on q_full that the consumers wait for; behind the last tile it arrives itself.
+  __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) const {
+    if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
+  }
+
+ private:
+  // Where the record of the number's tile is, or of the first tile behind it; negative if there is none.
+  __device__ __forceinline__ i32 find(const Arguments& args, const Barriers& barriers, i32 number) {
+    const i32 at = barriers.record(record);
+    record = record_after(record);
+    for (; number >= 0; number = numbers.next(args, barriers)) {
+      const PackedTile placed(args, tile_index(args, number));
+      if (placed.index.tile * (kBlockQ) >= placed.sequence.stored_queries) continue;
+      store_tile_record(static_cast<u32>(at), placed);
+      return at;
+    }
+    st_shared_b32(static_cast<u32>(at), static_cast<u32>(-1));
+    return -1;
+  }
+};
+
+struct RecordedTiles {
+  i32 record = 0;  // the next one
+
+  // Every lane reads the same word, which ptxas cannot know of a load.
+  __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
+    mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
+    const i32 at = barriers.record(record);
+    record = record_after(record);
+    return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(static_cast<u32>(at)))) < 0 ? -1 : at;
+  }
+};
 // Copies a tile panel by panel; all of it completes on `full`.
 template <u32 kPanelStride>
 __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
@@ -670,7 +764,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
-  ProducerTiles tiles;
+  RecordingTiles tiles;
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
@@ -1155,7 +1249,7 @@ struct Mainloop {
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
   Mainloop mainloop(args, barriers, shared, index);
   Consumer& consumer = mainloop.consumer;
-  ConsumerTiles tiles;
+  RecordedTiles tiles;
   if (index == kConsumers - 1) consumer.pass_order();
   for (i32 number; (number = tiles.next(args, barriers, consumer.q)) >= 0;) {
     const QueryTile tile(args, number);
@@ -1179,7 +1273,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     }
     skip_blocks(consumer, rows.unused_first_blocks);
     consumer.release_q();
-    store_rows(args, QueryTile(args, opaque_i32(number)), rows.first_row, mainloop.o, mainloop.softmax);
+    store_rows(args, QueryTile(args, load_stored_tile(static_cast<u32>(opaque_i32(number)))), rows.first_row, mainloop.o, mainloop.softmax);
   }
   if (index == 0) consumer.wait_order();
 }
@@ -1205,4 +1299,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ae713b4f889c04d8
+}  // namespace attune_b25a306f8a848b80

@@ -53,6 +53,7 @@ Adaptation adapt(const Question& question, const KernelConfig& config) {
     adaptation.config.fused_convert = false;
     adaptation.changes.push_back("without fused-convert, which packed sequences do not have");
   }
+  adapt_tile_scheduler(question.problem, &adaptation);
   adapt_visible_blocks(question, &adaptation);
   adapt_fused_dbias(question, &adaptation);
   adapt_pair_stages(question, &adaptation);

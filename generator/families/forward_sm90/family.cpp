@@ -34,6 +34,7 @@ std::optional<KernelConfig> default_of(const Question& question) {
 
 Adaptation adapt(const Question& question, const KernelConfig& config) {
   Adaptation adaptation = adapt_forward(question, config);
+  adapt_tile_scheduler(question.problem, &adaptation);
   adapt_visible_blocks(question, &adaptation);
   adapt_pair_stages(question, &adaptation);
   return adaptation;

@@ -71,6 +71,7 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
   }
   bindings->set("passing", layout.passing);
   bindings->set("tile_numbers", layout.tile_numbers);
+  bindings->set("tile_records", layout.tile_records);
 }
 
 // What copies tiles of tensors of pairs, and the terms that read them.
@@ -186,6 +187,8 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
+  bindings.set("producer_tiles", problem.packed ? "RecordingTiles" : "ProducerTiles");
+  bindings.set("consumer_tiles", problem.packed ? "RecordedTiles" : "ConsumerTiles");
   const bool may_hide = problem.has_pair_tensors();
   // The faster maximum of blocks in which only single scores are hidden takes registers, which others want more.
   const bool has_registers = !problem.alibi && problem.softcap == 0 && !config.visible_blocks;
@@ -198,7 +201,11 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
     bindings.set("terms_of_block", shape.pair_tiles.any() ? ", terms" : "");
     bindings.set("parameter_of_terms", shape.pair_tiles.any() ? ", PairTerms& terms" : "");
   }
-  bindings.set("consume", config.overlap == Overlap::across ? "consume_across" : "consume");
+  const bool across = config.overlap == Overlap::across;
+  bindings.set("consume", across ? "consume_across" : "consume");
+  const std::string stored = across ? "pending.number" : "opaque_i32(number)";
+  bindings.set("stored_tile",
+               problem.packed ? fmt::format("load_stored_tile(static_cast<u32>({}))", stored) : stored);
   if (config.overlap != Overlap::across) {
     bindings.set("key_walk", adds_parts_of_keys(problem, config) ? "down_in_parts"
                              : config.ascending_keys             ? "up"

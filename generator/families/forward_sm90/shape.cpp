@@ -10,9 +10,9 @@
 
 namespace attune {
 namespace {
-constexpr int kNumberBytes = 4;
+constexpr int kNumberBytes = 4, kRecordBytes = 32, kRecordAlignment = 16;
 
-BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
+BarrierLayout barrier_layout(const KernelConfig& config, int v_stages, bool packed) {
   const bool clustered = config.cluster > 1;
   BarrierLayout layout;
   const auto take = [&](int count, int bytes) {
@@ -28,6 +28,10 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages) {
   if (config.pair_stages > 0) layout.rings.back() = ring("pairs", config.pair_stages);
   layout.passing = take(clustered ? 1 : 0, kMbarrierBytes);
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
+  if (packed) {
+    layout.bytes = static_cast<int>(round_up(layout.bytes, kRecordAlignment));
+    layout.tile_records = take(config.q_stages + 2, kRecordBytes);
+  }
   return layout;
 }
 
@@ -77,9 +81,9 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     shape.pair_tiles = PairTiles(problem, config.block_kv);
     shape.pair_tiles.add_to(&shape.shared, config.pair_stages, config.block_q);
   }
-  shape.barriers = barrier_layout(config, shape.v_stages);
+  shape.barriers = barrier_layout(config, shape.v_stages, problem.packed);
   shape.shared.add({"kBarrierOffset", "barriers, numbers of tiles", {}, static_cast<std::size_t>(shape.barriers.bytes)},
-                   kMbarrierBytes);
+                   problem.packed ? kRecordAlignment : kMbarrierBytes);
 
   shape.product_columns = std::max(d, config.block_kv);
   shape.accumulator_registers = d / 2 + config.block_kv / 2;

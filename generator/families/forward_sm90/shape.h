@@ -21,6 +21,7 @@ struct BarrierLayout {
   std::array<Ring, 4> rings{};  ///< of Q, K, V and, with stages, pairs: full and empty barriers of each stage
   int passing = 0;              ///< in a cluster one that says that a number has come
   int tile_numbers = 0;         ///< of each tile of Q; in a cluster one more, that has come from its first CTA
+  int tile_records = 0;         ///< of packed sequences: of each tile of Q, and two more
   int bytes = 0;
 };
 

@@ -10,4 +10,10 @@ bool supports_packed_sequences(const AttentionProblem& problem, Reasons* reasons
   return false;
 }
 
+void adapt_tile_scheduler(const AttentionProblem& problem, Adaptation* adaptation) {
+  if (!problem.packed || adaptation->config.tile_scheduler != TileScheduler::static_persistent) return;
+  adaptation->config.tile_scheduler = TileScheduler::dynamic_persistent;
+  adaptation->changes.push_back("with scheduler=dynamic-persistent, for sequences of any lengths");
+}
+
 }  // namespace attune

@@ -66,6 +66,26 @@ TEST_CASE("buffers of keys grow with the keys of key/value heads", "[nogpu]") {
   CHECK(of_keys.bytes_of(problem) == 64 * 10 * 2 * 2);
 }
 
+TEST_CASE("packed sequences have tiles enough for any lengths", "[nogpu]") {
+  AttentionProblem problem = make_problem(DataType::bf16, 3, 5, 1, 64);
+  problem.packed = true;
+  problem.lengths = Lengths::used;
+  KernelLaunch launch;
+  for (const auto& [seq, tiles] :
+       std::initializer_list<std::pair<std::int64_t, int>>{{1, 3}, {127, 3}, {128, 4}, {129, 4}, {1000, 10}}) {
+    problem.seq_q = problem.seq_kv = seq;
+    launch.rows_per_tile = 128;
+    launch.tile_rows = TileRows::queries;
+    CHECK(launch.query_tiles(problem) == tiles);
+    CHECK(launch.grid_x(problem) == static_cast<std::uint32_t>(5 * tiles));
+    launch.tile_rows = TileRows::keys;
+    CHECK(launch.grid_x(problem) == static_cast<std::uint32_t>(5 * tiles));
+    const WorkspaceBuffer sums{kDqSums, 64, 128, true}, of_keys{kDkSums, 64, 128, true, TileRows::keys};
+    CHECK(sums.bytes_of(problem) == static_cast<std::size_t>(64 * 5 * tiles));
+    CHECK(of_keys.bytes_of(problem) == static_cast<std::size_t>(64 * 5 * tiles));
+  }
+}
+
 TEST_CASE("CTAs of a launch", "[nogpu]") {
   KernelLaunch launch;
   launch.rows_per_tile = 128;
