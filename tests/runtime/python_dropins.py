@@ -5,6 +5,7 @@ usage: python_dropins.py REPOSITORY LIBATTUNE
 
 import argparse
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -451,6 +452,46 @@ class WholeWay(unittest.TestCase):
                 with self.assertRaises(attune.AttuneError) as caught:
                     function(*tensors(), **options)
                 self.assertEqual(caught.exception.status, NO_DEVICE)
+
+
+class Provided(unittest.TestCase):
+    """import flash_attn, in a program that has said provide_flash_attn()."""
+
+    def test_modules_versions_and_what_is_not_there(self):
+        self.assertIsNone(importlib.util.find_spec("flash_attn"))
+        with attune.provide_flash_attn(), attune.provide_flash_attn():
+            for name in "flash_attn", "flash_attn_interface", "flash_attn.bert_padding", "flash_attn.cute":
+                self.assertIsNotNone(importlib.util.find_spec(name))
+            import flash_attn as provided
+            import flash_attn.cute
+            import flash_attn_interface as hopper
+            from flash_attn import flash_attn_varlen_func
+            from flash_attn.bert_padding import pad_input, unpad_input  # noqa: F401
+            from flash_attn.flash_attn_interface import flash_attn_func
+            from flash_attn.layers.rotary import apply_rotary_emb
+
+            self.assertIs(flash_attn_func, FA2)
+            self.assertIs(flash_attn_varlen_func, sys.modules["attune_kernels.flash_attn"].flash_attn_varlen_func)
+            self.assertIs(hopper.flash_attn_func, FA3)
+            self.assertIs(provided.cute.flash_attn_func, cute.flash_attn_func)
+            self.assertEqual(provided.__version__, importlib.metadata.version("flash_attn"))
+            self.assertEqual(importlib.metadata.version("flash-attn-3"), "3.0.0")
+            of_modules = importlib.metadata.packages_distributions()
+            self.assertEqual([of_modules[name] for name in ("flash_attn", "flash_attn_interface")], [["flash-attn"], ["flash-attn-3"]])
+            with self.assertRaisesRegex(NotImplementedError, "rotary embeddings"):
+                apply_rotary_emb()
+            with self.assertRaisesRegex(ModuleNotFoundError, "flash_attn.losses.*none of its layers"):
+                importlib.import_module("flash_attn.losses")
+        self.assertNotIn("flash_attn", sys.modules)
+        self.assertIsNone(importlib.util.find_spec("flash_attn"))
+        with self.assertRaises(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version("flash_attn")
+
+    def test_another_one_that_is_in_use_is_left_alone(self):
+        with unittest.mock.patch.dict(sys.modules, {"flash_attn": types.ModuleType("flash_attn")}):
+            with self.assertRaisesRegex(RuntimeError, "flash_attn has been imported already, from somewhere else: call provide_flash_attn"):
+                attune.provide_flash_attn()
+        self.assertIsNone(importlib.util.find_spec("flash_attn"))
 
 
 class Transformers(unittest.TestCase):

@@ -7,6 +7,7 @@ usage: python_transformers.py REPOSITORY LIBATTUNE
 Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where PyTorch or Transformers 5 is missing.
 """
 
+import contextlib
 import copy
 import os
 import pathlib
@@ -337,6 +338,44 @@ class PackedModels(unittest.TestCase):
                 self.assertLess(self.error(ours, exact), 1.5 * self.error(theirs, exact))
                 self.assertEqual([(call["cu_seqlens_q"].tolist(), call["causal"], call["window"], "attention_mask" in call) for call in self.calls],
                                  [(begins.tolist(), True, None if window is None else (window - 1, None), False)] * LAYERS)
+
+    def test_flash_attention_2_is_provided(self):
+        import attune_kernels
+        from attune_kernels import _drop_in
+        from transformers import modeling_flash_attention_utils
+        from transformers.utils import import_utils
+
+        def forget():
+            for name in "_package_distribution_mapping", "_is_package_available", "is_flash_attn_2_available", "is_flash_attn_3_available", "is_flash_attn_4_available":
+                getattr(getattr(import_utils, name, None), "cache_clear", lambda: None)()
+            modeling_flash_attention_utils._loaded_implementation = None
+
+        self.addCleanup(forget)
+        calls, ours = [], _drop_in.attention
+        patches = [unittest.mock.patch.object(import_utils, "is_torch_cuda_available", lambda: True),
+                   unittest.mock.patch.object(hf.PreTrainedModel, "_flash_attn_can_dispatch", lambda *_, **__: True),
+                   unittest.mock.patch.object(_drop_in, "_check", lambda q, k, v, begins: (q.shape[-1], 1)),
+                   unittest.mock.patch.object(_drop_in, "attention", lambda *tensors, **options: calls.append(options) or ours(*tensors, **options)),
+                   attune_kernels.provide_flash_attn()]
+        with contextlib.ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch)
+            forget()
+            padding = torch.ones(3, 12, dtype=torch.long)
+            padding[1, 5:] = padding[2, :4] = 0
+            tokens = torch.randint(1, 98, padding.shape, generator=torch.Generator().manual_seed(1))
+            for model, _ in self.models():
+                results = []
+                for implementation, dtype in ("sdpa", torch.float64), ("sdpa", torch.float16), ("flash_attention_2", torch.float16):
+                    one = copy.deepcopy(model).to(dtype)
+                    one.set_attn_implementation(implementation)
+                    calls.clear()
+                    answer = one(tokens, attention_mask=padding, labels=tokens.masked_fill(padding == 0, -100), use_cache=False)
+                    answer.loss.backward()
+                    results.append([answer.logits.detach()[padding.bool()].double(), *(parameter.grad.double() for parameter in one.parameters())])
+                exact, theirs, ours_of_model = results
+                self.assertEqual([call["cu_seqlens_q"].tolist() for call in calls], [[0, 12, 17, 25]] * LAYERS)
+                self.assertLess(self.error(ours_of_model, exact), 1.5 * self.error(theirs, exact))
 
     def test_what_is_not_served_gets_the_mask_of_the_sequences(self):
         self.positions = torch.cat([torch.arange(length) for length in self.LENGTHS])[None]

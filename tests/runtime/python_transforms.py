@@ -266,6 +266,23 @@ class WithSlopes(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "transforms of torch.func"):
             torch.vmap(lambda one: attune.attention(one, k, v, **given))(torch.stack([q.detach()] * 2))
 
+    def test_padding_is_taken_off_and_put_back(self):
+        with attune.provide_flash_attn():
+            from flash_attn.bert_padding import index_first_axis, pad_input, unpad_input
+
+            torch.manual_seed(1)
+            mask = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+            tensor = torch.randn(3, 4, 2, 5, requires_grad=True)
+            rows, indices, begins, most, lengths = unpad_input(tensor, mask)
+            self.assertEqual((rows.shape, indices.tolist(), begins.tolist(), most, lengths.tolist()), ((4, 2, 5), [0, 1, 3, 8], [0, 3, 3, 4], 3, [3, 0, 1]))
+            back = pad_input(rows, indices, 3, 4)
+            torch.testing.assert_close(back, tensor * mask[..., None, None])
+            back.square().sum().backward()
+            torch.testing.assert_close(tensor.grad, 2 * tensor.detach() * mask[..., None, None])
+            _, indices, begins, _, lengths = unpad_input(tensor, mask, torch.tensor([[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]))
+            self.assertEqual((indices.tolist(), begins.tolist(), begins.dtype, lengths.tolist()), ([0, 1, 2, 3, 5, 8], [0, 4, 5, 6], torch.int32, [3, 0, 1]))
+            torch.testing.assert_close(index_first_axis(tensor.flatten(0, 1), indices), tensor.flatten(0, 1)[indices])
+
     def test_gradients_of_packed_sequences(self):
         torch._dynamo.reset()
         torch.manual_seed(6)

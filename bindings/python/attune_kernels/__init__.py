@@ -5,6 +5,7 @@
     o, lse = attune.attention(q, k, v, layout="bshd", return_lse=True)
 
     attune.enable_sdpa()                                             # for torch.nn.functional.scaled_dot_product_attention
+    attune.provide_flash_attn()                                      # for programs that import flash_attn
 
 Gradients flow to q, k and v. torch.autocast casts them as it does those of PyTorch's own attention. Under torch.compile and torch.export a
 call is one operator of the graph, torch.ops.attune_kernels.forward. libattune.so is taken from $ATTUNE_LIBRARY, else from the folders that a
@@ -24,11 +25,12 @@ from torch.autograd import forward_ad
 from . import _calls, _library, _operators, _ops
 from ._library import AttuneError, set_log_callback
 from ._options import terms_of, without_repeats
+from ._provide import provide_flash_attn
 from ._reasons import tell_once
 from ._sdpa import disable_sdpa, enable_sdpa
 
 __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "enable_sdpa", "load_pack",
-           "prepare", "prepare_backward", "set_log_callback", "unsupported", "version"]
+           "prepare", "prepare_backward", "provide_flash_attn", "set_log_callback", "unsupported", "version"]
 
 
 def version():

@@ -204,8 +204,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   const bool across = config.overlap == Overlap::across;
   bindings.set("consume", across ? "consume_across" : "consume");
   const std::string stored = across ? "pending.number" : "opaque_i32(number)";
-  bindings.set("stored_tile",
-               problem.packed ? fmt::format("load_stored_tile(static_cast<u32>({}))", stored) : stored);
+  bindings.set("stored_tile", problem.packed ? fmt::format("load_stored_tile(static_cast<u32>({}))", stored) : stored);
   if (config.overlap != Overlap::across) {
     bindings.set("key_walk", adds_parts_of_keys(problem, config) ? "down_in_parts"
                              : config.ascending_keys             ? "up"

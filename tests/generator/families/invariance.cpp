@@ -123,10 +123,11 @@ TEST_CASE("configs of clusters are adapted to used lengths", "[nogpu]") {
 }
 
 TEST_CASE("configs of equal lengths are adapted to packed sequences", "[nogpu]") {
-  CHECK(adapted_text("forward bf16 b8 hq8 sq4096 d128 causal packed",
-                     "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=static-persistent") ==
-        "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=dynamic-persistent | with scheduler=dynamic-persistent, "
-        "for sequences of any lengths");
+  CHECK(
+      adapted_text("forward bf16 b8 hq8 sq4096 d128 causal packed",
+                   "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=static-persistent") ==
+      "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=dynamic-persistent | with scheduler=dynamic-persistent, "
+      "for sequences of any lengths");
   CHECK(adapted_text("forward bf16 b8 hq8 hkv1 sq800 d128 packed", "sm80 q64 kv64 w4 st2 rescale10 parts4") ==
         "sm80 q64 kv64 w4 st2 rescale10 | without parts, which packed sequences do not have");
   CHECK(adapted_text("backward bf16 b8 hq8 sq4096 d128 packed",
