@@ -129,6 +129,10 @@ void validate(const AttentionProblem& problem) {
         "{} elements; split the batch",
         problem.row_batch(), problem.heads_q, longest, problem.head_dim, kElementsLimit));
   }
+  if (!problem.packed && problem.distribution != LengthDistribution::log_uniform) {
+    refuse(fmt::format("lengths={} without packed: only packed sequences have a distribution of lengths; leave it out",
+                       kLengthDistributionNames[static_cast<std::size_t>(problem.distribution)]));
+  }
   if (problem.packed && problem.has_pair_tensors()) {
     refuse(
         "packed sequences with a bias or an attention mask: a tensor of pairs has a plane of all queries and keys for "

@@ -2,6 +2,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,17 @@ enum class Layout { bshd, bhsd };
 /// for each, in the device's memory. Then the diagonals of the mask, which are named for sequences of all rows, move
 /// with the ends of each (used: what is aligned bottom right is so in each sequence), or stay (used_top_left).
 enum class Lengths { whole, used, used_top_left };
+/// How the rows of packed sequences are shared out among them where a problem is timed and a call does not say it:
+/// their logarithms lie evenly, the longest 64 times as long as the shortest; equally; or one has half of all rows. No
+/// kernel knows it: it tells apart what configs were measured with.
+enum class LengthDistribution { log_uniform, equal, one_long };
+inline constexpr std::string_view kLengthDistributionNames[] = {"loguniform", "equal", "one-long"};
+/// The distribution of a name; nothing for another word.
+constexpr std::optional<LengthDistribution> length_distribution(std::string_view name) {
+  for (int at = 0; at < static_cast<int>(std::size(kLengthDistributionNames)); ++at)
+    if (kLengthDistributionNames[at] == name) return static_cast<LengthDistribution>(at);
+  return std::nullopt;
+}
 /// A tensor with an element for each pair, (B, Hq, Sq, Skv), by the dimensions that it has: it repeats along the
 /// others. It always has that of keys, in which elements follow each other.
 enum class PairTensor { none, k, qk, hk, hqk, bk, bqk, bhk, bhqk };
@@ -91,6 +104,7 @@ struct AttentionProblem {
   /// The sequences lie one behind the other: Q (1, Hq, Sq, D) and so on, where `batch` is the number of sequences.
   /// Their lengths are used ones: the mask is named for a sequence of all rows.
   bool packed = false;
+  LengthDistribution distribution = LengthDistribution::log_uniform;  ///< of packed sequences; this one otherwise
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
@@ -102,6 +116,12 @@ struct AttentionProblem {
 
   /// Whether a call says how many rows each sequence has.
   bool has_used_lengths() const { return lengths != Lengths::whole || packed; }
+
+  /// Makes it a problem of sequences that lie apart; what packed ones need beside, such as other sizes, stays.
+  void unpack() {
+    packed = false;
+    distribution = LengthDistribution::log_uniform;
+  }
 
   /// Batch entries of tensors that have rows.
   std::int64_t row_batch() const { return packed ? 1 : batch; }

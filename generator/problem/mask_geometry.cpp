@@ -1,7 +1,10 @@
 #include "generator/problem/mask_geometry.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
+#include "generator/problem/sequence_lengths.h"
 #include "generator/problem/window.h"
 #include "generator/rounding.h"
 
@@ -9,6 +12,7 @@ namespace attune {
 namespace {
 
 constexpr int kSampledTiles = 64;
+constexpr std::int64_t kSequencesCounted = 1 << 14;
 
 // Of rows 0 to count - 1: the sum of clamp(row + offset, 0, most).
 std::int64_t sum_of_clamped(std::int64_t count, std::int64_t offset, std::int64_t most) {
@@ -75,7 +79,19 @@ MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t que
 }
 
 std::int64_t count_attended_pairs(const AttentionProblem& problem) {
-  return MaskGeometry(with_equal_lengths(problem)).attended_pairs();
+  if (!problem.packed) return MaskGeometry(problem).attended_pairs();
+  // Of very many a part stands for all.
+  const std::int64_t count = std::min(problem.batch, kSequencesCounted);
+  const auto lengths = [&](std::int64_t rows) {
+    const auto share = static_cast<std::int64_t>(static_cast<double>(rows) * static_cast<double>(count) /
+                                                 static_cast<double>(problem.batch));
+    return distributed_lengths(problem.distribution, share, count);
+  };
+  const std::vector<std::int64_t> queries = lengths(problem.seq_q), keys = lengths(problem.seq_kv);
+  double pairs = 0;
+  for (std::size_t i = 0; i < queries.size(); ++i)
+    pairs += static_cast<double>(sequence_geometry(problem, queries[i], keys[i]).attended_pairs());
+  return static_cast<std::int64_t>(std::ceil(pairs / static_cast<double>(count)));
 }
 
 AttentionProblem with_equal_lengths(const AttentionProblem& problem) {
@@ -83,7 +99,7 @@ AttentionProblem with_equal_lengths(const AttentionProblem& problem) {
   const std::int64_t queries = ceil_div(problem.seq_q, problem.batch), keys = ceil_div(problem.seq_kv, problem.batch);
   const MaskGeometry mask = sequence_geometry(problem, queries, keys);
   AttentionProblem equal = problem;
-  equal.packed = false;
+  equal.unpack();
   equal.seq_q = queries;
   equal.seq_kv = keys;
   equal.mask = MaskKind::none;

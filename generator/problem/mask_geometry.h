@@ -68,7 +68,7 @@ struct MaskGeometry {
 MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys);
 
 /// Attended (query, key) pairs of one head of a batch entry; exact, but of packed sequences, whose lengths a problem
-/// does not know: those of one of so many equal ones.
+/// does not know: the mean of those of distributed_lengths().
 std::int64_t count_attended_pairs(const AttentionProblem& problem);
 
 /// Whether any pair may be hidden, so that kernels of the mask hold a predicate.

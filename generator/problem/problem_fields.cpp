@@ -273,6 +273,20 @@ constexpr std::array kFields = {
                  .help = "the sequences, as many as batch says, lie one behind the other in tensors of all queries and "
                          "of all keys, and a call says where each begins",
                  .feature_weight = 1},
+    // What is timed.
+    ProblemField{.word = "lengths",
+                 .key = "distribution",
+                 .flag = "length-distribution",
+                 .called = "distribution of lengths",
+                 .form = ProblemFieldForm::name,
+                 .role = FieldRole::pick,
+                 .get = [](const Problem& p) { return static_cast<Value>(p.distribution); },
+                 .set = [](Problem& p, Value value) { p.distribution = static_cast<LengthDistribution>(value); },
+                 .standard = always_standard<static_cast<Value>(LengthDistribution::log_uniform)>,
+                 .help = "of packed sequences, with which they are timed: loguniform (default), the longest 64 times "
+                         "the shortest; equal; or one-long, one with half of all rows",
+                 .names = kLengthDistributionNames,
+                 .feature_weight = 0.25},
     ProblemField{.word = "",
                  .key = "layout",
                  .flag = "layout",

@@ -81,7 +81,7 @@ AttentionProblem with_shape_of(const AttentionProblem& problem, Operand operand)
   changed.heads_q = shape.heads;
   changed.seq_q = shape.rows;
   changed.head_dim = shape.columns;
-  changed.packed = false;
+  changed.unpack();
   changed.lengths = Lengths::whole;
   return changed;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "generator/problem/sequence_lengths.h"
+
 namespace attune {
 namespace {
 
@@ -18,7 +20,9 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
   const auto queries = terms.of<std::int32_t>(Operand::seqused_q), keys = terms.of<std::int32_t>(Operand::seqused_kv);
   std::vector<MaskGeometry> sequences;
   if (problem.packed && terms.bytes(Operand::cu_seqlens_q).empty()) {
-    sequences.assign(static_cast<std::size_t>(problem.batch), MaskGeometry(with_equal_lengths(problem)));
+    const std::vector<std::int64_t> rows = distributed_lengths(problem.distribution, problem.seq_q, problem.batch),
+                                    columns = distributed_lengths(problem.distribution, problem.seq_kv, problem.batch);
+    for (std::size_t i = 0; i < rows.size(); ++i) sequences.push_back(sequence_geometry(problem, rows[i], columns[i]));
     return sequences;
   }
   if (problem.packed) {
@@ -60,7 +64,7 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
 
     AttentionProblem& alone = sequence.problem = problem;
     alone.batch = 1;
-    alone.packed = false;
+    alone.unpack();
     alone.layout = Layout::bhsd;
     alone.seq_q = std::max<std::int64_t>(1, sequence.stored_queries);
     alone.seq_kv = std::max<std::int64_t>(1, sequence.stored_keys);

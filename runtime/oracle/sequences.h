@@ -11,7 +11,7 @@ namespace attune {
 
 /// The rows and the mask of each batch entry, or packed sequence, of any problem, by its used lengths if it has some. A
 /// number of rows that is none of 0 to all counts as the nearest of these. Where terms do not say where packed
-/// sequences begin they are equal.
+/// sequences begin they have distributed_lengths().
 std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const TermValues& terms);
 
 /// The keys that a query of all that are stored attends to: none behind the sequence's last query.

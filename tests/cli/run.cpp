@@ -298,29 +298,45 @@ TEST_CASE("tensors of pairs are checked, written and read", "[nogpu]") {
 }
 
 TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
-  const std::string shape = " --packed --heads 2 --head-dim 64 --device emulator --target h200 --json";
+  const std::string shape = " --heads 2 --head-dim 64 --device emulator --target h200 --json";
   for (const auto& [flags, problem] :
-       {std::pair("--used-lengths 7,0,30 --causal", "b3 hq2 sq37 d64 causal packed"),
-        std::pair("--used-lengths 7,0,30 --used-kv-lengths 1,2,90", "b3 hq2 sq37 skv93 d64 packed"),
-        std::pair("--batch 3 --seq 40", "b3 hq2 sq40 d64 packed"),
-        std::pair("--pass backward --used-lengths 7,0,30 --sink", "b3 hq2 sq37 d64 sink packed")}) {
-    const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
+       {std::pair(std::string_view("--lengths 7,0,30 --causal"), "b3 hq2 sq37 d64 causal packed"),
+        std::pair(std::string_view("--lengths 7,0,30 --kv-lengths 1,2,90"), "b3 hq2 sq37 skv93 d64 packed"),
+        std::pair(std::string_view("--lengths 7,0,30 --used-lengths 5,0,30 --used-kv-lengths 7,0,2"),
+                  "b3 hq2 sq37 d64 packed"),
+        std::pair(std::string_view("--lengths one-long:3x4-20 --used-kv-lengths 3,20,4"),
+                  "b3 hq2 sq28 d64 packed lengths=one-long"),
+        std::pair(std::string_view("--packed --batch 3 --seq 40"), "b3 hq2 sq40 d64 packed"),
+        std::pair(std::string_view("--pass backward --lengths 7,0,30 --sink"), "b3 hq2 sq37 d64 sink packed"),
+        std::pair(std::string_view("--pass backward --lengths loguniform:3x8-40"), "b3 hq2 sq59 d64 packed"),
+        std::pair(std::string_view("--problem forward~fp16~b2~hq2~sq9~d64~packed --lengths 4,5"),
+                  "b2 hq2 sq9 d64 packed")}) {
+    const std::string of_shape = flags.starts_with("--problem") ? " --device emulator --target h200 --json" : shape;
+    std::vector<std::string> all = words("check " + std::string(flags) + of_shape);
+    for (std::string& word : all) std::replace(word.begin(), word.end(), '~', ' ');
+    const CommandResult result = run_attune(all);
     INFO(result.err << result.out);
     REQUIRE(result.status == 0);
     CHECK_THAT(result.json().at("problem").get<std::string>(), Catch::Matchers::EndsWith(problem));
   }
   for (const auto& [flags, sentence] :
-       {std::pair("--used-lengths 7,6 --seq 20", "13 rows, but the tensors have 20"),
-        std::pair("--used-lengths 7,6 --batch 3", "2 lengths, but the batch has 3 entries"),
-        std::pair("--used-lengths 7,x", "'x' is no number of rows"),
-        std::pair("--batch 3 --seq 40 --pass backward --invariant", "packed sequences of an invariant problem")}) {
+       {std::pair("--lengths 7,6 --seq 20", "2 sequences of 13 rows together, but the problem is"),
+        std::pair("--lengths 7,6 --batch 3", "2 sequences of 13 rows together, but the problem is"),
+        std::pair("--lengths 7,6 --kv-lengths 7,6,1", "--kv-lengths: 3 sequences of 14 rows together"),
+        std::pair("--lengths 7,6 --used-lengths 7", "1 lengths, but the batch has 2 entries"),
+        std::pair("--lengths 7,x", "'x' is no number of rows"),
+        std::pair("--lengths usd --seq 7", "expected whole or used or used-top-left; did you mean used?"),
+        std::pair("--kv-lengths 7,6 --seq 13", "say the queries of each sequence, too, as --lengths"),
+        std::pair("--length-distribution equal --seq 8", "lengths=equal without packed"),
+        std::pair("--packed --batch 3 --seq 40 --pass backward --invariant",
+                  "packed sequences of an invariant problem")}) {
     const CommandResult result = run_attune(words("check " + std::string(flags) + shape));
     CHECK(result.status != 0);
     CHECK_THAT(result.err, ContainsSubstring(sentence));
   }
 
   const TemporaryFolder folder;
-  std::vector<std::string> make = words("input --packed --used-lengths 7,0,30 --heads 2 --head-dim 64");
+  std::vector<std::string> make = words("input --lengths 7,0,30 --heads 2 --head-dim 64");
   make.insert(make.end(), {"--output", folder.file("i.safetensors")});
   REQUIRE(run_attune(make).status == 0);
   const auto run_with = [&](const std::string& flags) {
@@ -334,6 +350,9 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
   const CommandResult other = run_with("--packed --batch 2");
   CHECK(other.status == 2);
   CHECK_THAT(other.err, ContainsSubstring("--batch 2 does not agree with the input file"));
+  const CommandResult named = run_with("--lengths 7,0,30");
+  CHECK(named.status == 2);
+  CHECK_THAT(named.err, ContainsSubstring("the input file's cu_seqlens_q and cu_seqlens_kv say where sequences begin"));
 }
 
 TEST_CASE("lengths of sequences are given, checked, written and read", "[nogpu]") {

@@ -100,8 +100,11 @@ const Table kTimesTable = {"",
                             {"tflops", "/tflops"},
                             {"sm_clock_mhz", "/sm_clock_mhz"}}};
 
-// The pairs that sequences of used lengths attend to, of those of sequences of all rows; 1 where no lengths are given.
+// The pairs that sequences of these lengths attend to, of those that a problem is counted by; 1 where no lengths are
+// given.
 double share_of_pairs(const AttentionProblem& problem, const TermValues& terms) {
+  const bool given = !terms.bytes(Operand::seqused_q).empty();
+  if (!given) return 1;
   double pairs = 0;
   for (const MaskGeometry& sequence : sequences_of(problem, terms))
     pairs += static_cast<double>(sequence.attended_pairs());

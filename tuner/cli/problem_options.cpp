@@ -70,10 +70,14 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
     flag.field = &field;
     const bool only_forward = field.key == "pass" && passes == Passes::forward;
     const bool needed = field.needed && sizes == Sizes::needed;
-    const std::string help = only_forward ? "forward (default)"
-                             : needed
-                                 ? fmt::format("{} (required, unless the whole problem is named otherwise)", field.help)
-                                 : std::string(field.help);
+    const std::string help =
+        only_forward             ? "forward (default)"
+        : field.key == "lengths" ? fmt::format(
+                                       "{}. Or those of packed sequences, which stand for --packed, --batch "
+                                       "and --seq, too: {}",
+                                       field.help, kLengthsForms)
+        : needed ? fmt::format("{} (required, unless the whole problem is named otherwise)", field.help)
+                 : std::string(field.help);
     switch (field.form) {
       case ProblemFieldForm::number:
         verb.add_option(with_dashes(field), flag.number, help).group(group);
@@ -91,6 +95,11 @@ void ProblemOptions::add_to(CommandLine& verb, Passes passes, Sizes sizes) {
         verb.add_flag(with_dashes(field), flag.is_set, help).group(group);
         break;
     }
+    if (field.key == "lengths") {
+      verb.add_option("--kv-lengths", kv_lengths_,
+                      "keys of each packed sequence, where they are others than its queries")
+          .group(group);
+    }
     if (field.form == ProblemFieldForm::mask)
       verb.add_flag("--causal", causal_, "short for --mask causal").group(group);
   }
@@ -101,9 +110,8 @@ void ProblemOptions::add_used_lengths_to(CommandLine& verb) {
   const char* group = "Problem";
   verb.add_option(
           "--used-lengths", used_,
-          "rows of each sequence, as 77,0,130: its first queries and keys (--lengths used, whose lengths are "
-          "random otherwise). With a mask that names its offset, or top left, the diagonals stay. With --packed "
-          "all rows of each, which stand for --batch and --seq, too")
+          "rows of each sequence that count, as 77,0,130: its first queries and keys (--lengths used, whose lengths "
+          "are random otherwise). With a mask that names its offset, or top left, the diagonals stay")
       .group(group);
   verb.add_option("--used-kv-lengths", used_kv_, "keys of each sequence, where they are others than its queries")
       .group(group);
@@ -128,8 +136,9 @@ const ProblemOptions::Flag& ProblemOptions::flag(std::string_view key) const {
 }
 
 bool ProblemOptions::any_given() const {
-  return !text_.empty() || causal_ ||
-         std::any_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.is_given(); });
+  return !text_.empty() || causal_ || !kv_lengths_.empty() ||
+         std::any_of(flags_.begin(), flags_.end(),
+                     [](const Flag& each) { return each.is_given() || each.names_sequences(); });
 }
 
 void ProblemOptions::refuse_conflicts() const {
@@ -159,8 +168,10 @@ void ProblemOptions::apply_what_is_of_call(AttentionProblem& problem) const {
     if (!set) refuse(fmt::format("--mask {}: expected one of: {}{}", mask, kMaskWords, did_you_mean(mask, kMasks)));
   }
   for (const Flag& each : flags_) {
-    if (is_of_call(*each.field) && each.field->form != ProblemFieldForm::mask)
-      each.field->set(problem, each.is_given() ? each.value() : each.field->standard(problem));
+    if (is_of_call(*each.field) && each.field->form != ProblemFieldForm::mask) {
+      const std::optional<std::int64_t> of_lengths = value_of_sequences(each.field->key);
+      each.field->set(problem, each.is_given() ? each.value() : of_lengths.value_or(each.field->standard(problem)));
+    }
   }
 }
 
@@ -204,56 +215,64 @@ std::vector<std::int32_t> lengths_of_batch(const std::string& flag, const std::s
   return lengths;
 }
 
-constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
-
-std::int64_t sum_of(const std::vector<std::int32_t>& lengths) {
-  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-}
-
-// Of sequences that lie one behind the other, from the first row to the last: what is in none is not written, and no
-// result to check.
-std::vector<std::int32_t> begins_of(const std::string& flag, const std::string& text,
-                                    const std::vector<std::int32_t>& lengths, std::int64_t rows) {
-  if (sum_of(lengths) != rows) {
-    refuse(fmt::format("{} {}: {} rows, but the tensors have {}; give as many", flag, text, sum_of(lengths), rows));
-  }
+std::vector<std::int32_t> begins_of(const NamedLengths& sequences) {
   std::vector<std::int32_t> begins = {0};
-  for (const std::int32_t length : lengths) begins.push_back(begins.back() + length);
+  for (const std::int64_t length : sequences.lengths)
+    begins.push_back(begins.back() + static_cast<std::int32_t>(length));
   return begins;
 }
 
 }  // namespace
 
+std::optional<NamedLengths> ProblemOptions::sequences(bool of_keys) const {
+  const Flag& lengths = flag("lengths");
+  const bool named = lengths.names_sequences(), keys_alone = of_keys && !kv_lengths_.empty();
+  if (!named && keys_alone)
+    refuse(fmt::format("--kv-lengths {}: say the queries of each sequence, too, as --lengths", kv_lengths_));
+  if (!named) return std::nullopt;
+  try {
+    return parse_lengths(keys_alone ? kv_lengths_ : lengths.text);
+  } catch (const Error& error) {
+    refuse(fmt::format("{} {}", keys_alone ? "--kv-lengths" : "--lengths", error.what()));
+  }
+}
+
 TermValues ProblemOptions::terms(const AttentionProblem& problem) const {
   TermValues terms;
-  if (used_.empty() && used_kv_.empty()) return terms;
-  const bool of_keys = !used_kv_.empty();
-  const std::string flag_of_keys = of_keys ? "--used-kv-lengths" : "--used-lengths";
-  const std::string& text_of_keys = of_keys ? used_kv_ : used_;
-  const std::vector<std::int32_t> queries =
-                                      used_.empty()
-                                          ? std::vector<std::int32_t>(
-                                                static_cast<std::size_t>(problem.batch),
-                                                static_cast<std::int32_t>(problem.seq_q /
-                                                                          (problem.packed ? problem.batch : 1)))
-                                          : lengths_of_batch("--used-lengths", used_, problem.batch, problem.seq_q),
-                                  keys = lengths_of_batch(flag_of_keys, text_of_keys, problem.batch, problem.seq_kv);
-  terms.set(Operand::seqused_q, queries);
-  terms.set(Operand::seqused_kv, keys);
-  if (problem.packed) {
-    terms.set(Operand::cu_seqlens_q, begins_of("--used-lengths", used_, queries, problem.seq_q));
-    terms.set(Operand::cu_seqlens_kv, begins_of(flag_of_keys, text_of_keys, keys, problem.seq_kv));
+  const std::optional<NamedLengths> queries = sequences(false), keys = sequences(true);
+  if (queries) {  // all rows of each, unless others are said
+    terms.set(Operand::cu_seqlens_q, begins_of(*queries));
+    terms.set(Operand::cu_seqlens_kv, begins_of(*keys));
+    terms.set(Operand::seqused_q, std::vector<std::int32_t>(queries->lengths.begin(), queries->lengths.end()));
+    terms.set(Operand::seqused_kv, std::vector<std::int32_t>(keys->lengths.begin(), keys->lengths.end()));
   }
+  if (used_.empty() && used_kv_.empty()) return terms;
+  if (!used_.empty())
+    terms.set(Operand::seqused_q, lengths_of_batch("--used-lengths", used_, problem.batch, problem.seq_q));
+  else if (!queries)
+    terms.set(Operand::seqused_q, std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
+                                                            static_cast<std::int32_t>(problem.seq_q)));
+  const bool of_keys = !used_kv_.empty();
+  terms.set(Operand::seqused_kv, lengths_of_batch(of_keys ? "--used-kv-lengths" : "--used-lengths",
+                                                  of_keys ? used_kv_ : used_, problem.batch, problem.seq_kv));
   return terms;
 }
 
-std::optional<std::int64_t> ProblemOptions::size_of_packed(std::string_view key) const {
-  if (!flag("packed").is_set || used_.empty()) return std::nullopt;
-  const std::vector<std::int32_t> queries = lengths_of("--used-lengths", used_, kMostRows);
-  if (key == "batch") return static_cast<std::int64_t>(queries.size());
-  if (key == "seq_q") return sum_of(queries);
-  if (key == "seq_kv" && !used_kv_.empty()) return sum_of(lengths_of("--used-kv-lengths", used_kv_, kMostRows));
-  return std::nullopt;
+std::optional<std::int64_t> ProblemOptions::value_of_sequences(std::string_view key) const {
+  const std::optional<NamedLengths> queries = sequences(false);
+  return queries ? attune::value_of_sequences(*queries, *sequences(true), key) : std::nullopt;
+}
+
+void ProblemOptions::require_sequences(const AttentionProblem& problem) const {
+  const std::optional<NamedLengths> queries = sequences(false), keys = sequences(true);
+  for (const auto& [named, rows] : {std::pair(&queries, problem.seq_q), std::pair(&keys, problem.seq_kv)}) {
+    if (!*named) continue;
+    const auto count = static_cast<std::int64_t>((*named)->lengths.size());
+    if (problem.packed && count == problem.batch && (*named)->rows() == rows) continue;
+    refuse(fmt::format("{}: {} sequences of {} rows together, but the problem is \"{}\"; let both say the same",
+                       named == &keys && !kv_lengths_.empty() ? "--kv-lengths" : "--lengths", count, (*named)->rows(),
+                       canonical_text(problem)));
+  }
 }
 
 AttentionProblem ProblemOptions::problem() const {
@@ -267,7 +286,7 @@ AttentionProblem ProblemOptions::problem() const {
     for (const Flag& each : flags_) {
       const ProblemField& field = *each.field;
       if (is_of_call(field)) continue;
-      const std::optional<std::int64_t> of_lengths = size_of_packed(field.key);
+      const std::optional<std::int64_t> of_lengths = value_of_sequences(field.key);
       if (field.needed && !each.is_given() && !of_lengths) {
         refuse(fmt::format("the problem needs {} ({}), or the whole problem as --problem TEXT", with_dashes(field),
                            field.help));
@@ -283,6 +302,7 @@ AttentionProblem ProblemOptions::problem() const {
   }
   apply_used_lengths(problem);
   validate(problem);
+  require_sequences(problem);
   return problem;
 }
 
@@ -301,6 +321,11 @@ Layout ProblemOptions::layout() const {
 
 AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) const {
   refuse_conflicts();
+  if (sequences(false) || sequences(true)) {
+    refuse(
+        "the input file's cu_seqlens_q and cu_seqlens_kv say where sequences begin: leave --lengths and --kv-lengths "
+        "out, and say --packed");
+  }
   AttentionProblem found = tensors;
   const auto disagrees = [&](const std::string& what) {
     refuse(

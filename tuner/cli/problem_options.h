@@ -9,6 +9,7 @@
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/problem/problem_fields.h"
+#include "generator/problem/sequence_lengths.h"
 #include "runtime/oracle/term_values.h"
 #include "tuner/cli/command_line.h"
 
@@ -25,7 +26,7 @@ class ProblemOptions {
  public:
   void add_to(CommandLine& verb, Passes passes = Passes::all, Sizes sizes = Sizes::needed);
 
-  /// Flags of verbs that make a call's tensors: how many rows each of its sequences has.
+  /// Flags of verbs that make a call's tensors: how many of its rows each sequence uses.
   void add_used_lengths_to(CommandLine& verb);
 
   bool any_given() const;
@@ -35,8 +36,8 @@ class ProblemOptions {
   /// Throws Error(invalid_argument) that names the flag.
   AttentionProblem problem() const;
 
-  /// What the flags give of the numbers that a call's terms read: used lengths of a problem of theirs. Throws
-  /// Error(invalid_argument) that names the flag.
+  /// What the flags give of the numbers that a call's terms read: lengths and used lengths of a problem of theirs.
+  /// Throws Error(invalid_argument) that names the flag.
   TermValues terms(const AttentionProblem& problem) const;
 
   /// Whether the flags name a mask, which may hide nothing of the problem: then problem() has a simpler one or none.
@@ -58,7 +59,9 @@ class ProblemOptions {
     std::string text;  // of a name or a mask
     bool is_set = false;
 
-    bool is_given() const { return number || real || !text.empty() || is_set; }
+    /// Whether it names the rows of packed sequences one by one or by their distribution, and no value of the field.
+    bool names_sequences() const { return field && field->key == "lengths" && names_lengths(text); }
+    bool is_given() const { return number || real || (!text.empty() && !names_sequences()) || is_set; }
     /// The field's value; a mask has no such.
     std::int64_t value() const;
   };
@@ -67,10 +70,14 @@ class ProblemOptions {
   void refuse_conflicts() const;
   void apply_what_is_of_call(AttentionProblem& problem) const;
   void apply_used_lengths(AttentionProblem& problem) const;
-  /// What --used-lengths says of a size of packed sequences, by the field's key.
-  std::optional<std::int64_t> size_of_packed(std::string_view key) const;
+  /// The rows of packed sequences, of queries or of keys, where --lengths or --kv-lengths names them.
+  std::optional<NamedLengths> sequences(bool of_keys) const;
+  /// Throws unless the problem has as many of them, of as many rows together.
+  void require_sequences(const AttentionProblem& problem) const;
+  /// What these say of a field, by its key.
+  std::optional<std::int64_t> value_of_sequences(std::string_view key) const;
 
-  std::string text_, used_, used_kv_;
+  std::string text_, kv_lengths_, used_, used_kv_;
   std::vector<Flag> flags_;
   bool causal_ = false;
   Passes passes_ = Passes::all;

@@ -12,6 +12,7 @@
 
 #include "generator/error.h"
 #include "generator/problem/problem_fields.h"
+#include "generator/problem/sequence_lengths.h"
 #include "generator/problem/window.h"
 #include "runtime/system/json_text.h"
 #include "runtime/system/printable.h"
@@ -22,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kName = "name";
+constexpr std::string_view kName = "name", kKvLengths = "kv-lengths";
 
 // What a row may name: a whole problem, its fields by the names of their flags, and a name.
 std::vector<std::string_view> fields_of_rows() {
@@ -30,6 +31,7 @@ std::vector<std::string_view> fields_of_rows() {
   for (const ProblemField& field : problem_fields()) {
     if (!field.flag.empty()) fields.push_back(field.flag);
     if (field.form == ProblemFieldForm::mask) fields.push_back("causal");
+    if (field.key == "lengths") fields.push_back(kKvLengths);
   }
   fields.push_back(kName);
   return fields;
@@ -140,7 +142,44 @@ class CanonicalText {
   std::string text_;
 };
 
-AttentionProblem problem_of(const Row& row) {
+NamedLengths lengths_in(const Row& row, std::string_view field) {
+  try {
+    return parse_lengths(*row.find(field));
+  } catch (const Error& error) {
+    row.refuse_field(field, error.what());
+  }
+}
+
+// A row that names the lengths of packed sequences, as one that names what they say of its other fields.
+Row with_sequences(Row row) {
+  const std::string_view of_queries = problem_field("lengths").flag;
+  const std::string* lengths = row.find(of_queries);
+  const bool named = lengths && names_lengths(*lengths), of_keys = row.find(kKvLengths);
+  if (!named && of_keys) row.refuse_field(kKvLengths, "say the queries of each sequence, too, as lengths");
+  if (!named) return row;
+  const NamedLengths queries = lengths_in(row, of_queries), keys = of_keys ? lengths_in(row, kKvLengths) : queries;
+  if (queries.lengths.size() != keys.lengths.size()) {
+    row.refuse_field(kKvLengths, fmt::format("{} sequences, but lengths has {}; let both say the same",
+                                             keys.lengths.size(), queries.lengths.size()));
+  }
+  for (const std::string_view field : {of_queries, kKvLengths}) row.fields.erase(std::string(field));
+  for (const ProblemField& field : problem_fields()) {
+    const std::optional<std::int64_t> said = value_of_sequences(queries, keys, field.key);
+    if (!said) continue;
+    const std::string text = field.form == ProblemFieldForm::flag ? "true"
+                             : field.form == ProblemFieldForm::name
+                                 ? std::string(field.names[static_cast<std::size_t>(*said)])
+                                 : std::to_string(*said);
+    const auto [at, is_new] = row.fields.emplace(field.flag, text);
+    if (!is_new && at->second != text && field.key != "distribution")
+      row.refuse_field(field.flag,
+                       fmt::format("'{}', but the sequences of lengths say {}; leave it out", at->second, text));
+  }
+  return row;
+}
+
+AttentionProblem problem_of(const Row& named) {
+  const Row row = named.find("problem") ? named : with_sequences(named);
   const std::string* whole = row.find("problem");
   if (whole && row.fields.size() > 1) {
     const auto other =

@@ -27,7 +27,9 @@ struct NamedProblem {
 /// The field name, beside any of the others, is what results call the problem. The others have the names of the
 /// command's problem flags (also with '_' for '-') and the same defaults: problem (the whole canonical text, alone),
 /// pass, dtype, batch, heads, kv-heads, seq, kv-seq, head-dim, mask, causal (true or false), scale, layout,
-/// deterministic (true or false). An empty cell or null is an omitted field; seq and head-dim are needed.
+/// deterministic (true or false). The field lengths takes those of packed sequences, too, as parse_lengths() reads
+/// them, and kv-lengths those of keys: they stand for packed, batch, seq, kv-seq and length-distribution. An empty cell
+/// or null is an omitted field; seq and head-dim are needed.
 ///
 /// Throws Error(io) if the file cannot be read, Error(invalid_argument) that names file, row (from 1, the header not
 /// counted) and field for the first mistake, or that there is no problem at all.

@@ -8,6 +8,7 @@
 
 #include "generator/families/kernel_family.h"
 #include "generator/generate.h"
+#include "generator/problem/sequence_lengths.h"
 #include "runtime/oracle/device_oracle.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/system/template_folder.h"
@@ -34,7 +35,7 @@ AttentionProblem validated(const AttentionProblem& problem) {
 AttentionProblem one_sequence(const AttentionProblem& problem) {
   AttentionProblem one = problem;
   if (problem.packed) {
-    one.packed = false;
+    one.unpack();
     one.batch = 1;
     one.lengths = Lengths::whole;
   }
@@ -56,7 +57,7 @@ struct TrialBench::State {
   const bool times_used;       // whether the checked lengths are timed, too
   const TermValues terms;      // what the problem's read
   DeviceBuffer whole_lengths;  // of such: the lengths of queries, then of keys, that are timed instead
-  DeviceBuffer equal_begins;   // of packed ones: where queries, then keys, of sequences of equal lengths begin
+  DeviceBuffer timed_begins;   // of packed ones: where queries, then keys, of sequences begin
   AttentionRuntime runtime;
   TrialTensors tensors;
   std::vector<std::uint64_t> input_checksums;
@@ -118,11 +119,13 @@ struct TrialBench::State {
     if (!problem.packed) return;
     std::vector<std::int32_t> begins;
     for (const std::int64_t rows : {problem.seq_q, problem.seq_kv}) {
-      for (std::int64_t sequence = 0; sequence <= problem.batch; ++sequence)
-        begins.push_back(static_cast<std::int32_t>(rows * sequence / problem.batch));
+      std::int64_t begin = 0;
+      begins.push_back(0);
+      for (const std::int64_t length : distributed_lengths(problem.distribution, rows, problem.batch))
+        begins.push_back(static_cast<std::int32_t>(begin += length));
     }
-    equal_begins = DeviceBuffer(device, begins.size() * sizeof(std::int32_t));
-    device->copy_to_device(equal_begins.pointer(), begins.data(), equal_begins.bytes());
+    timed_begins = DeviceBuffer(device, begins.size() * sizeof(std::int32_t));
+    device->copy_to_device(timed_begins.pointer(), begins.data(), timed_begins.bytes());
   }
 
   // What is timed.
@@ -131,10 +134,10 @@ struct TrialBench::State {
     if (whole_lengths.bytes() == 0) return call;
     call[Operand::seqused_q].data = reinterpret_cast<const void*>(whole_lengths.pointer());
     call[Operand::seqused_kv].data = reinterpret_cast<const void*>(whole_lengths.pointer() + whole_lengths.bytes() / 2);
-    if (equal_begins.bytes() == 0) return call;
-    call[Operand::cu_seqlens_q].data = reinterpret_cast<const void*>(equal_begins.pointer());
+    if (timed_begins.bytes() == 0) return call;
+    call[Operand::cu_seqlens_q].data = reinterpret_cast<const void*>(timed_begins.pointer());
     call[Operand::cu_seqlens_kv].data =
-        reinterpret_cast<const void*>(equal_begins.pointer() + equal_begins.bytes() / 2);
+        reinterpret_cast<const void*>(timed_begins.pointer() + timed_begins.bytes() / 2);
     return call;
   }
 
@@ -240,9 +243,12 @@ struct TrialBench::State {
   }
 
   std::string protocol() const {
-    return tensors.copies() == 1
-               ? "cold by size: inputs exceed 4 L2; full queue, events"
-               : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", tensors.copies());
+    const std::string cold =
+        tensors.copies() == 1 ? "cold by size: inputs exceed 4 L2; full queue, events"
+                              : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", tensors.copies());
+    if (timed_begins.bytes() == 0) return cold;
+    return fmt::format("{}; {} lengths", cold,
+                       kLengthDistributionNames[static_cast<std::size_t>(problem.distribution)]);
   }
 
   void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {

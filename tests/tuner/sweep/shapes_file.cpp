@@ -77,6 +77,22 @@ TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]"
         std::vector<std::string>{"forward bf16 b1 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq256 skv1024 d128"});
   CHECK(texts(parse_shapes_csv("seq,head-dim,mask\n100,64,\"window=10,2\"\n", "list.csv")) ==
         std::vector<std::string>{"forward bf16 b1 hq1 sq100 d64 window=10,2"});
+  CHECK(texts(parse_shapes_csv("lengths,kv-lengths,head-dim,causal,heads,batch,seq\n"
+                               "\"7,0,30\",,64,true,2,,\n"
+                               "equal:2x8,\"3,9\",64,,,2,16\n"
+                               "used,,64,,,3,20\n",
+                               "list.csv")) ==
+        std::vector<std::string>{"forward bf16 b3 hq2 sq37 d64 causal packed",
+                                 "forward bf16 b2 hq1 sq16 skv12 d64 packed lengths=equal",
+                                 "forward bf16 b3 hq1 sq20 d64 used"});
+  for (const auto& [row, sentence] :
+       {std::pair("\"7,x\",,64,", "field lengths: '7,x': 'x' is no number of rows"),
+        std::pair("used,5,64,", "field kv-lengths: say the queries of each sequence, too"),
+        std::pair("\"7,5\",5,64,", "field kv-lengths: 1 sequences, but lengths has 2"),
+        std::pair("\"7,5\",,64,9", "field seq: '9', but the sequences of lengths say 12; leave it out")}) {
+    CHECK_THROWS_WITH(parse_shapes_csv(std::string("lengths,kv-lengths,head-dim,seq\n") + row + "\n", "list.csv"),
+                      ContainsSubstring(sentence));
+  }
   CHECK(texts(parse_shapes_csv("problem\n\"forward fp16 b1 hq1 sq16 d64\"\n", "list.csv")) ==
         std::vector<std::string>{"forward fp16 b1 hq1 sq16 d64"});
 }
