@@ -105,9 +105,10 @@ NamedLengths distributed(std::string_view text, std::string_view word, std::stri
   const double ratio = static_cast<double>(longest) / static_cast<double>(shortest);
   for (const std::size_t i : order_of(sequences)) {
     const bool is_long = i == sequences - 1;
-    named.lengths.push_back(named.distribution == LengthDistribution::one_long
-                                ? (is_long ? longest : shortest)
-                                : std::llround(static_cast<double>(shortest) * std::pow(ratio, quantile(i, sequences))));
+    named.lengths.push_back(
+        named.distribution == LengthDistribution::one_long
+            ? (is_long ? longest : shortest)
+            : std::llround(static_cast<double>(shortest) * std::pow(ratio, quantile(i, sequences))));
   }
   return named;
 }
