@@ -54,8 +54,10 @@ void require_name(const std::string& name) {
                           name, kLongest));
 }
 
-// A number for each batch entry.
-bool is_of_batch(Operand operand) { return facts_of(operand).of == OperandOf::used_lengths; }
+// Numbers of sequences: how many rows each has, or where they begin.
+bool is_of_batch(Operand operand) {
+  return facts_of(operand).of == OperandOf::used_lengths || facts_of(operand).of == OperandOf::packed;
+}
 // A number for each query head, or for each of a batch entry.
 bool is_of_heads(Operand operand) {
   AttentionProblem longer;
@@ -245,7 +247,16 @@ class Exporter {
     set("sinks_of_call", problem_.sink ? ", call.sinks" : "");
     const bool used = problem_.has_used_lengths();
     all_.conditions["used_lengths"] = used;
-    set("lengths_of_call", used ? ", call.seqused_q, call.seqused_kv" : "");
+    all_.conditions["packed_sequences"] = problem_.packed;
+    set("is_packed", text_of(problem_.packed));
+    set("lengths_of_call", problem_.packed
+                               ? ", call.seqused_q, call.seqused_kv, call.cu_seqlens_q, call.cu_seqlens_kv, "
+                                 "static_cast<int>(call.batch)"
+                           : used ? ", call.seqused_q, call.seqused_kv"
+                                  : "");
+    set("tensor_batch", problem_.packed ? "1" : "call.batch");
+    set("batch_note",
+        problem_.packed ? "sequences, which lie one behind the other in tensors of one batch entry" : "batch entries");
     set("diagonals_move", text_of(problem_.lengths == Lengths::used));
     set("diagonals_words", !hides_pairs(problem_.mask) ? ""
                            : problem_.lengths == Lengths::used
@@ -261,7 +272,8 @@ class Exporter {
 
   bool is_output(Operand operand) const { return among(outputs_of(problem_), operand); }
   bool may_be_null(Operand operand) const {
-    return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand)) || is_of_batch(operand);
+    return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand)) ||
+           facts_of(operand).of == OperandOf::used_lengths;
   }
 
   std::string note_of(Operand operand) const {
@@ -273,12 +285,17 @@ class Exporter {
                          operand == Operand::d_bias ? written : "read");
     }
     const bool queries = rows_are_queries(operand);
+    if (facts_of(operand).of == OperandOf::packed) {
+      return fmt::format("(batch + 1), int32, read; the {} where each sequence begins, and where the last one ends",
+                         operand == Operand::cu_seqlens_q ? "query" : "key");
+    }
     if (is_of_batch(operand)) return "(batch), int32, read; may be null: all rows";
     if (is_of_heads(operand)) {
       return fmt::format("{}, fp32, {}", has_strides(operand) ? "(batch, heads_q)" : "(heads_q)",
                          is_output(operand) ? "written" : "read");
     }
-    std::string shape = fmt::format("(batch, {}, {}", queries ? "heads_q" : "heads_kv", queries ? "seq_q" : "seq_kv");
+    std::string shape = fmt::format("({}, {}, {}", problem_.packed ? "1" : "batch", queries ? "heads_q" : "heads_kv",
+                                    queries ? "seq_q" : "seq_kv");
     shape += has_whole_rows(operand) ? fmt::format(", {})", problem_.head_dim) : "), fp32, packed";
     const char* null =
         operand == Operand::d_lse ? "; may be null: the loss does not depend on LSE" : "; may be null: not written";
@@ -453,8 +470,6 @@ class Exporter {
     const KernelLaunch& launch = plan_.launches[index];
     if (launch.target != KernelTarget::cuda)
       throw Error(ErrorCode::unsupported, "a plan of the emulator's kernels is not exported");
-    if (problem_.packed)
-      throw Error(ErrorCode::unsupported, "a plan of packed sequences is to be read and is not exported");
     const std::string number = std::to_string(index), entry = exported_entry(launch, options_.name);
     if (!entries_.insert(entry).second)
       throw Error(ErrorCode::internal, fmt::format("two kernels are named {}", entry));
@@ -546,7 +561,7 @@ std::string default_export_name(const KernelPlan& plan) {
   if (problem.bias != PairTensor::none) name += problem.bias_gradient ? "_bias_gradient" : "_bias";
   if (problem.attention_mask != PairTensor::none) name += "_mask";
   if (problem.sink) name += "_sink";
-  if (problem.has_used_lengths()) name += "_used";
+  if (problem.has_used_lengths()) name += problem.packed ? "_packed" : "_used";
   return name;
 }
 

@@ -32,6 +32,7 @@ constexpr std::int64_t kPackedGroup = ${packed_group};    // query heads that sh
 constexpr std::int64_t kRowMultiple = ${row_multiple};    // of the queries of a head, or of the heads that are packed; 1: any
 constexpr std::int64_t kKeyMultiple = ${key_multiple};    // of the keys; 1: any
 constexpr bool kNeedsGroups = ${needs_groups};  // heads_q > heads_kv
+constexpr bool kPackedSequences = ${is_packed};  // tensors have one batch entry, in which all sequences lie
 
 constexpr int kComputeMajor = ${compute_major}, kComputeMinor = ${compute_minor};
 constexpr bool kThisArchitectureOnly = ${architecture_only};
@@ -244,8 +245,8 @@ cudaError_t launch(const Driver& driver, int number, const Call& call, void* arg
 struct Extents {
   std::int64_t batch, heads, rows;
 };
-Extents of_queries(const Call& call) { return {call.batch, call.heads_q, call.seq_q}; }
-Extents of_keys(const Call& call) { return {call.batch, call.heads_kv, call.seq_kv}; }
+Extents of_queries(const Call& call) { return {row_batch(call), call.heads_q, call.seq_q}; }
+Extents of_keys(const Call& call) { return {row_batch(call), call.heads_kv, call.seq_kv}; }
 //% if pairs
 // What a tensor of pairs has of a dimension: one where its stride repeats it.
 std::int64_t own(std::int64_t stride, std::int64_t extent) { return stride == 0 ? 1 : extent; }
@@ -304,9 +305,9 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
 
 Call call_of(const ${name}_call& asked) {
 //% if pairs
-  Call call = {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}};
+  Call call = {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}, kPackedSequences};
 //% else
-  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}};
+  return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}, kPackedSequences};
 //% end
 //% for pair_forms
   const Extents ${pair_forms.name} = of_${pair_forms.name}(asked);
@@ -337,7 +338,7 @@ cudaError_t check_sizes(const ${name}_call& asked) {
     return fail(invalid, "heads_q is %lld: must be a multiple of heads_kv, which is %lld", shown(asked.heads_q), shown(asked.heads_kv));
   if (asked.batch * asked.heads_q >= kHeadsLimit)
     return fail(invalid, "batch * heads_q is %lld: must be below %lld; split the batch", shown(asked.batch * asked.heads_q), shown(kHeadsLimit));
-  if (asked.batch * asked.heads_q >= kElementsLimit / (std::max(asked.seq_q, asked.seq_kv) * kHeadDim))
+  if ((kPackedSequences ? 1 : asked.batch) * asked.heads_q >= kElementsLimit / (std::max(asked.seq_q, asked.seq_kv) * kHeadDim))
     return fail(invalid, "tensors must have fewer than 2^50 elements; split the batch");
   if (!(asked.softmax_scale > 0) || !(asked.softmax_scale * kLog2E <= 3.402823466e38f))
     return fail(invalid, "softmax_scale is %g: must be positive, and finite times log2(e)", static_cast<double>(asked.softmax_scale));

@@ -25,7 +25,7 @@ extern "C" {
    A tensor lies in device memory. Element (b, h, i, c) is b * stride_batch + h * stride_head + i * stride_row + c elements behind the pointer: of
    batch entry b, head h, row i, column c. There are ${head_dim} columns of ${dtype}, which follow each other. ${alignment_note} */
 typedef struct ${name}_call {
-  int64_t batch;
+  int64_t batch;    /* ${batch_note} */
   int64_t heads_q;  /* of q, o and their gradients */
   int64_t heads_kv; /* of k, v and their gradients: a divisor of heads_q; query head h reads head h / (heads_q / heads_kv) */
   int64_t seq_q;    /* rows of q, o and their gradients */
@@ -51,8 +51,14 @@ typedef struct ${name}_call {
   int64_t ${header_tensors.strides};
 //% end
 //% if used_lengths
+//% if packed_sequences
+  /* Sequence b is rows cu_seqlens_q[b] of q up to, and without, cu_seqlens_q[b + 1], and rows cu_seqlens_kv[b] to cu_seqlens_kv[b + 1] of k and v; of them
+     the first seqused_q[b] and seqused_kv[b] count. The first one begins at row 0. What is behind those that count, or behind the last sequence, reaches no
+     result: there O and all gradients are 0, and LSE is that of a row without keys. ${diagonals_words} */
+//% else
   /* Sequence b is the first seqused_q[b] rows of q and seqused_kv[b] rows of k and v in batch entry b; what lies behind reaches no result. There O and all
      gradients are 0, and LSE is that of a row without keys. ${diagonals_words} */
+//% end
 //% end
 //% for header_rows
   ${header_rows.type}${header_rows.name}; /* ${header_rows.note} */

@@ -61,7 +61,7 @@ what the kernels were tuned to are fixed.
 
 | argument | type | meaning |
 |---|---|---|
-| `batch` | int64 | batch entries |
+| `batch` | int64 | ${batch_note} |
 | `heads_q` | int64 | query heads${group_condition} |
 | `heads_kv` | int64 | key/value heads, a divisor of `heads_q`; query head h reads head h / (heads_q / heads_kv) |
 | `seq_q` | int64 | queries${query_condition} |

@@ -78,6 +78,10 @@ struct Problem {
 //% if used_lengths
   const int *seqused_q, *seqused_kv;  // rows of each sequence, of those that are stored
 //% end
+//% if packed_sequences
+  const int *cu_seqlens_q, *cu_seqlens_kv;  // where each sequence begins
+  int sequences;
+//% end
 //% if bias
   PairView bias;
 //% end
@@ -85,6 +89,30 @@ struct Problem {
   PairView attention_mask;
 //% end
 };
+//% if packed_sequences
+// The sequence among whose rows a row is; the last one's are all behind it.
+__device__ int sequence_of(const int* begins, int sequences, int row) {
+  int b = 0;
+  while (b + 1 < sequences && begins[b + 1] <= row) ++b;
+  return b;
+}
+// A query and a key as rows of the query's sequence, of which so many count.
+struct Pair {
+  int sequence, query, key, queries, keys;
+};
+__device__ Pair pair_of(const Problem& p, int, int i, int j) {
+  const int b = sequence_of(p.cu_seqlens_q, p.sequences, i);
+  return {b, i - p.cu_seqlens_q[b], j - p.cu_seqlens_kv[b], p.seqused_q[b], p.seqused_kv[b]};
+}
+//% else
+//% if used_lengths
+// A query and a key, and how many of their sequence count.
+struct Pair {
+  int sequence, query, key, queries, keys;
+};
+__device__ Pair pair_of(const Problem& p, int b, int i, int j) { return {b, i, j, p.seqused_q[b], p.seqused_kv[b]}; }
+//% end
+//% end
 //% if softcap
 __device__ float score_of(const Problem& p, float product) { return p.cap * tanhf(p.scale * product / p.cap); }
 //% else
@@ -93,7 +121,8 @@ __device__ float score_of(const Problem& p, float product) { return p.scale * pr
 //% if alibi
 //% if used_lengths
 __device__ float of_alibi(const Problem& p, int b, int h, int i, int j) {
-  return -p.slopes[b * p.heads_q + h] * fabsf(static_cast<float>(i + p.seqused_kv[b] - p.seqused_q[b] - j));
+  const Pair pair = pair_of(p, b, i, j);
+  return -p.slopes[pair.sequence * p.heads_q + h] * fabsf(static_cast<float>(pair.query + pair.keys - pair.queries - pair.key));
 }
 //% else
 __device__ float of_alibi(const Problem& p, int b, int h, int i, int j) {
@@ -117,10 +146,11 @@ __device__ bool attends(const Problem&, int, int, int, int) { return true; }
 //% end
 //% if used_lengths
 __device__ bool sees(const Problem& p, int b, int h, int i, int j) {
-  const int queries = p.seqused_q[b], keys = p.seqused_kv[b];
+  const Pair pair = pair_of(p, b, i, j);
   constexpr bool kMoves = ${diagonals_move};  // the mask with the ends of the sequence
-  const int distance = kMoves ? (j + p.seq_kv - keys) - (i + p.seq_q - queries) : j - i;
-  return i < queries && j < keys && distance >= p.first && distance <= p.last && attends(p, b, h, i, j);
+  const int distance = kMoves ? (pair.key + p.seq_kv - pair.keys) - (pair.query + p.seq_q - pair.queries) : pair.key - pair.query;
+  const bool count = pair.query < pair.queries && pair.key >= 0 && pair.key < pair.keys;
+  return count && distance >= p.first && distance <= p.last && attends(p, b, h, i, j);
 }
 //% else
 __device__ bool sees(const Problem& p, int b, int h, int i, int j) { return j - i >= p.first && j - i <= p.last && attends(p, b, h, i, j); }
@@ -145,10 +175,16 @@ __global__ void fill_normal(View view, int heads, int rows, std::uint64_t seed) 
 }
 
 //% if used_lengths
-// Makes rows NaN that are behind a sequence, a CTA for each row.
-__global__ void spoil(View view, int heads, int rows, const int* used) {
+// Makes rows NaN that are behind those of a sequence that count, a CTA for each row. Sequences that lie apart begin nowhere.
+__global__ void spoil(View view, int heads, int rows, const int* used, const int* begins, int sequences) {
   const int i = blockIdx.x % rows, h = blockIdx.x / rows % heads, b = blockIdx.x / rows / heads;
-  for (int c = threadIdx.x; i >= used[b] && c < kHeadDim; c += kThreads) at<Element>(view, b, h, i, c) = Element(NAN);
+//% if packed_sequences
+  const int sequence = sequence_of(begins, sequences, i);
+  const bool counts = i - begins[sequence] < used[sequence];
+//% else
+  const bool counts = i < used[b];
+//% end
+  for (int c = threadIdx.x; !counts && c < kHeadDim; c += kThreads) at<Element>(view, b, h, i, c) = Element(NAN);
 }
 
 //% end
@@ -243,7 +279,8 @@ __global__ void naive_delta(Problem p, View o, View d_o, const float* d_lse, flo
   const int i = blockIdx.x % p.seq_q, h = blockIdx.x / p.seq_q % p.heads_q, b = blockIdx.x / p.seq_q / p.heads_q;
   if (threadIdx.x != 0) return;
 //% if used_lengths
-  if (i >= p.seqused_q[b]) {
+  const Pair pair = pair_of(p, b, i, 0);
+  if (pair.query >= pair.queries) {
     delta[blockIdx.x] = 0;
     return;
   }
@@ -571,15 +608,40 @@ void check(const std::string& what, ${name}_call call, Order order) {
   call.sinks = sinks.floats();
 //% end
 //% if used_lengths
-  const auto lengths = [&](const Memory& memory, std::int64_t rows) {
-    std::vector<int> used;
-    for (std::int64_t b = 0; b < call.batch; ++b) used.push_back(static_cast<int>(b % 4 == 3 ? 0 : b % 4 == 2 ? rows : (rows * (2 + b % 4) + 3) / 4));
-    CHECK_CUDA(cudaMemcpy(memory.data(), used.data(), used.size() * sizeof(int), cudaMemcpyHostToDevice));
+  const auto on_device = [](const Memory& memory, const std::vector<int>& numbers) {
+    CHECK_CUDA(cudaMemcpy(memory.data(), numbers.data(), numbers.size() * sizeof(int), cudaMemcpyHostToDevice));
     return static_cast<const int*>(memory.data());
   };
+//% if packed_sequences
+  // Some sequences have no rows, every other one uses all of its rows, and the last rows are in none.
+  const auto begins = [&](std::int64_t rows) {
+    std::vector<int> of;
+    for (std::int64_t b = 0; b <= call.batch; ++b) of.push_back(static_cast<int>(rows * (b - (b % 4 == 3)) / (call.batch + 1)));
+    return of;
+  };
+  const auto lengths = [&](std::int64_t rows) {
+    const std::vector<int> of = begins(rows);
+    std::vector<int> used;
+    for (std::size_t b = 0; b + 1 < of.size(); ++b) used.push_back(b % 2 == 1 ? of[b + 1] - of[b] : (3 * (of[b + 1] - of[b]) + 3) / 4);
+    return used;
+  };
+  const std::size_t begin_bytes = static_cast<std::size_t>(call.batch + 1) * sizeof(int);
+  const Memory begins_q(begin_bytes), begins_kv(begin_bytes);
+  call.cu_seqlens_q = on_device(begins_q, begins(call.seq_q));
+  call.cu_seqlens_kv = on_device(begins_kv, begins(call.seq_kv));
+  const int *const first_queries = call.cu_seqlens_q, *const first_keys = call.cu_seqlens_kv;
+//% else
+  const auto lengths = [&](std::int64_t rows) {
+    std::vector<int> used;
+    for (std::int64_t b = 0; b < call.batch; ++b) used.push_back(static_cast<int>(b % 4 == 3 ? 0 : b % 4 == 2 ? rows : (rows * (2 + b % 4) + 3) / 4));
+    return used;
+  };
+  const int *const first_queries = nullptr, *const first_keys = nullptr;
+//% end
+  const int sequences = static_cast<int>(call.batch);
   const Memory used_q(static_cast<std::size_t>(call.batch) * sizeof(int)), used_kv(static_cast<std::size_t>(call.batch) * sizeof(int));
-  call.seqused_q = lengths(used_q, call.seq_q);
-  call.seqused_kv = lengths(used_kv, call.seq_kv);
+  call.seqused_q = on_device(used_q, lengths(call.seq_q));
+  call.seqused_kv = on_device(used_kv, lengths(call.seq_kv));
 //% end
 //% for test_pairs
   // Rows with a gap start where no tensor map can have them.
@@ -597,7 +659,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
 //% if attention_mask
   fill_mask<<<static_cast<int>(attention_mask.all_rows()), kThreads>>>(attention_mask.memory.data(), attention_mask.rows, static_cast<int>(call.seq_kv), attention_mask.row_stride, 8);
 //% end
-  const Problem problem = {static_cast<int>(call.batch), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
+  const Problem problem = {static_cast<int>(${tensor_batch}), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
                            static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}${bias_of_call}${mask_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
@@ -614,8 +676,8 @@ void check(const std::string& what, ${name}_call call, Order order) {
   k->fill(2);
   v->fill(3);
 //% if used_lengths
-  spoil<<<query_rows, kThreads>>>(q->view(), problem.heads_q, problem.seq_q, call.seqused_q);
-  for (const Tensor* tensor : {k, v}) spoil<<<tensor->all_rows(), kThreads>>>(tensor->view(), problem.heads_kv, problem.seq_kv, call.seqused_kv);
+  spoil<<<query_rows, kThreads>>>(q->view(), problem.heads_q, problem.seq_q, call.seqused_q, first_queries, sequences);
+  for (const Tensor* tensor : {k, v}) spoil<<<tensor->all_rows(), kThreads>>>(tensor->view(), problem.heads_kv, problem.seq_kv, call.seqused_kv, first_keys, sequences);
 //% end
   const Memory reference_o(queries * row_bytes), reference_lse(queries * sizeof(float));
   naive_forward<<<query_rows, kThreads>>>(problem, q->view(), k->view(), v->view(), reference_o.floats(), reference_lse.floats());
@@ -626,7 +688,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
   round_rows<<<query_rows, kThreads>>>(reference_o.floats(), o->view(), problem.heads_q, problem.seq_q);
   d_o->fill(4);
 //% if used_lengths
-  spoil<<<query_rows, kThreads>>>(d_o->view(), problem.heads_q, problem.seq_q, call.seqused_q);
+  spoil<<<query_rows, kThreads>>>(d_o->view(), problem.heads_q, problem.seq_q, call.seqused_q, first_queries, sequences);
 //% end
   const Memory d_lse(queries * sizeof(float)), delta(queries * sizeof(float));
   fill_rows<<<query_rows, kThreads>>>(d_lse.floats(), 5);

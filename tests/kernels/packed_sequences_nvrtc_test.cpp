@@ -15,25 +15,28 @@ struct Compiled {
 
 // Of forward the thread that finds tiles spills, at each tile, beside consumers of 240 registers; these do not.
 constexpr Compiled kCompiled[] = {
-    {"forward d64", "sm90 q192 kv112 st2 qreg order=tile-major rescale10 qst2 ordered overlap=within "
-                    "scheduler=dynamic-persistent"},
+    {"forward d64",
+     "sm90 q192 kv112 st2 qreg order=tile-major rescale10 qst2 ordered overlap=within "
+     "scheduler=dynamic-persistent"},
     {"forward d64 causal", "sm90 q128 kv128 st2 qreg order=l2-sections-reversed rescale10 ordered overlap=within"},
-    {"forward d128", "sm90 q128 kv112 st2 qreg rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent",
-     92},
+    {"forward d128", "sm90 q128 kv112 st2 qreg rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent", 92},
     {"forward d128 causal", "sm90 q128 kv128 st2 order=l2-sections-reversed rescale10 ordered overlap=within"},
     {"forward d128 causal hq16 hkv4 softcap30 sink alibi", "sm90 q128 kv112 st2 rescale10 overlap=within pack-gqa"},
-    {"forward d128 window=1000,0", "sm90 q192 kv80 st2 rescale10 qst2 ordered overlap=within "
-                                   "scheduler=dynamic-persistent"},
-    {"forward d192", "sm90 q128 kv112 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent",
-     72},
+    {"forward d128 window=1000,0",
+     "sm90 q192 kv80 st2 rescale10 qst2 ordered overlap=within "
+     "scheduler=dynamic-persistent"},
+    {"forward d192", "sm90 q128 kv112 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent", 72},
     {"forward d256 causal", "sm90 q128 kv64 st2 order=l2-sections-reversed rescale10 ordered overlap=within"},
     {"backward d64", "sm90 q64 kv128 st3 ordered overlap=queued dq=atomic dsst1 early4"},
-    {"backward d64 causal", "sm90 q64 kv128 st4 order=l2-sections ordered overlap=within scheduler=dynamic-persistent "
-                            "dq=atomic early8"},
+    {"backward d64 causal",
+     "sm90 q64 kv128 st4 order=l2-sections ordered overlap=within scheduler=dynamic-persistent "
+     "dq=atomic early8"},
     {"backward d128", "sm90 q64 kv128 st3 ordered overlap=within dq=atomic early8"},
-    {"backward d128 causal", "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within "
-                             "scheduler=dynamic-persistent dq=atomic early8"},
-    {"backward d128 causal deterministic softcap30 sink", "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=ordered dsst1 ticket2 early8"},
+    {"backward d128 causal",
+     "sm90 q64 kv128 st3 order=l2-sections ordered overlap=within "
+     "scheduler=dynamic-persistent dq=atomic early8"},
+    {"backward d128 causal deterministic softcap30 sink",
+     "sm90 q64 kv64 st3 order=l2-sections overlap=within dq=ordered dsst1 ticket2 early8"},
     {"backward d192", "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first early2"},
     {"backward d256 causal", "sm90 q64 kv64 st2 order=l2-sections dq=atomic polled-loads split-dkdv dk-first"}};
 

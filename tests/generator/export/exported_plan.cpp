@@ -96,6 +96,28 @@ TEST_CASE("an export's page names tensors of pairs, and packs those that repeat"
   CHECK(has(launcher, "call->attention_mask_stride_row = 0;"));
 }
 
+TEST_CASE("an export of packed sequences asks where they begin, and has tensors of one batch entry", "[nogpu]") {
+  const auto files =
+      export_of(plan_of("backward b3 hq4 sq512 d64 causal packed", "sm80 q64 kv64 w4 st2 dq=atomic", "h200"), "h200",
+                {"f_one", "1", ""});
+  const std::string &page = files.at("README.md"), &launcher = files.at("launch.cpp");
+  CHECK(has(page, "| `batch` | int64 | sequences, which lie one behind the other in tensors of one batch entry |"));
+  CHECK(has(page, "| `q` | `const void*` | (1, heads_q, seq_q, 64), read |"));
+  CHECK(has(page, "| `cu_seqlens_q` | `const int32_t*` | (batch + 1), int32, read; the query where each sequence "));
+  CHECK(has(page, "| `seqused_q` | `const int32_t*` | (batch), int32, read; may be null: all rows |"));
+  CHECK(has(files.at("launch.h"), "Sequence b is rows cu_seqlens_q[b] of q up to"));
+  CHECK(has(launcher, "constexpr bool kPackedSequences = true;"));
+  CHECK(has(launcher, "check_rows(\"cu_seqlens_q\", asked.cu_seqlens_q, false)"));
+  CHECK(has(launcher, "check_rows(\"seqused_q\", asked.seqused_q, true)"));
+  CHECK(has(launcher, "arguments.cu_seqlens_kv = asked.cu_seqlens_kv;"));
+  const auto apart =
+      export_of(plan_of("b3 hq4 sq512 d64 used", "sm80 q64 kv64 w4 st2", "h200"), "h200", {"f_two", "1", ""});
+  CHECK(has(apart.at("launch.cpp"), "constexpr bool kPackedSequences = false;"));
+  CHECK_FALSE(has(apart.at("launch.h"), "cu_seqlens"));
+  CHECK(default_export_name(plan_of("b3 sq64 d64 packed", "sm80 q64 kv64 w4 st2", "a100")) ==
+        "attune_forward_bf16_d64_packed");
+}
+
 TEST_CASE("an export whose kernels sum no gradients of a bias says so, and refuses one that repeats", "[nogpu]") {
   const auto files = export_of(plan_of("backward hq4 sq512 d64 bias=bhqk bias-gradient",
                                        "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic fused-dbias", "h200"),
