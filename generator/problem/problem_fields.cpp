@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/mix_bits.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_words.h"
 
@@ -357,12 +358,7 @@ void for_each_field(const Visit& visit) {
 }
 
 // Odd, and without relations that sizes of problems could have: SplitMix64 of the field's number.
-constexpr std::uint64_t hash_factor(std::uint64_t number) {
-  std::uint64_t z = (number + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return (z ^ z >> 31) | 1;
-}
+constexpr std::uint64_t hash_factor(std::uint64_t number) { return mix_bits((number + 1) * kGoldenRatio) | 1; }
 
 std::string shortest_text(float value) {
   std::array<char, 32> buffer;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/mix_bits.h"
 
 namespace attune {
 namespace {
@@ -25,12 +26,7 @@ constexpr double kShareOfLongOne = 0.5;           // of the rows of all
 std::vector<std::size_t> order_of(std::size_t sequences) {
   std::vector<std::size_t> order(sequences);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto key = [](std::uint64_t number) {  // SplitMix64
-    std::uint64_t z = (number + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-  };
+  const auto key = [](std::uint64_t number) { return mix_bits((number + 1) * kGoldenRatio); };
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   return order;
 }
@@ -161,8 +157,7 @@ NamedLengths parse_lengths(std::string_view text) {
   return named;
 }
 
-std::optional<std::int64_t> value_of_sequences(const NamedLengths& queries, const NamedLengths& keys,
-                                               std::string_view key) {
+std::optional<std::int64_t> NamedSequences::value_of(std::string_view key) const {
   if (key == "packed") return 1;
   if (key == "batch") return static_cast<std::int64_t>(queries.lengths.size());
   if (key == "seq_q") return queries.rows();

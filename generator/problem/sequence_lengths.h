@@ -37,8 +37,11 @@ bool names_lengths(std::string_view text);
 /// sequences together, no sequence, a word of no distribution.
 NamedLengths parse_lengths(std::string_view text);
 
-/// What packed sequences of these lengths say of a field of their problem, by its key: sizes, and that they are packed.
-std::optional<std::int64_t> value_of_sequences(const NamedLengths& queries, const NamedLengths& keys,
-                                               std::string_view key);
+/// Packed sequences by the lengths of each in queries and in keys.
+struct NamedSequences {
+  NamedLengths queries, keys;
+  /// What they say of a field of their problem, by its key: sizes, and that they are packed.
+  std::optional<std::int64_t> value_of(std::string_view key) const;
+};
 
 }  // namespace attune

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/oracle/mix_bits.h"
+#include "generator/mix_bits.h"
 
 namespace attune {
 

@@ -8,8 +8,8 @@
 #include <iterator>
 #include <limits>
 
+#include "generator/mix_bits.h"
 #include "generator/rounding.h"
-#include "runtime/oracle/mix_bits.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/reference_attention.h"
 

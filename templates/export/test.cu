@@ -89,6 +89,11 @@ struct Problem {
   PairView attention_mask;
 //% end
 };
+//% if used_lengths
+// A query and a key as rows of a sequence, and how many rows of it count.
+struct Pair {
+  int sequence, query, key, queries, keys;
+};
 //% if packed_sequences
 // The sequence among whose rows a row is; the last one's are all behind it.
 __device__ int sequence_of(const int* begins, int sequences, int row) {
@@ -96,20 +101,12 @@ __device__ int sequence_of(const int* begins, int sequences, int row) {
   while (b + 1 < sequences && begins[b + 1] <= row) ++b;
   return b;
 }
-// A query and a key as rows of the query's sequence, of which so many count.
-struct Pair {
-  int sequence, query, key, queries, keys;
-};
+// Of the query's sequence, in which the key may not be.
 __device__ Pair pair_of(const Problem& p, int, int i, int j) {
   const int b = sequence_of(p.cu_seqlens_q, p.sequences, i);
   return {b, i - p.cu_seqlens_q[b], j - p.cu_seqlens_kv[b], p.seqused_q[b], p.seqused_kv[b]};
 }
 //% else
-//% if used_lengths
-// A query and a key, and how many of their sequence count.
-struct Pair {
-  int sequence, query, key, queries, keys;
-};
 __device__ Pair pair_of(const Problem& p, int b, int i, int j) { return {b, i, j, p.seqused_q[b], p.seqused_kv[b]}; }
 //% end
 //% end

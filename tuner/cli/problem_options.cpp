@@ -157,7 +157,8 @@ void ProblemOptions::refuse_conflicts() const {
     refuse(fmt::format("--pass backward: {}", kOnlyForward));
 }
 
-void ProblemOptions::apply_what_is_of_call(AttentionProblem& problem) const {
+void ProblemOptions::apply_what_is_of_call(const std::optional<NamedSequences>& sequences,
+                                           AttentionProblem& problem) const {
   if (causal_) apply_mask_word("causal", &problem);
   const std::string& named = flag("mask").text;
   const std::string mask = causal_ && named == "causal" ? "" : named;
@@ -169,7 +170,7 @@ void ProblemOptions::apply_what_is_of_call(AttentionProblem& problem) const {
   }
   for (const Flag& each : flags_) {
     if (is_of_call(*each.field) && each.field->form != ProblemFieldForm::mask) {
-      const std::optional<std::int64_t> of_lengths = value_of_sequences(each.field->key);
+      const std::optional<std::int64_t> of_lengths = sequences ? sequences->value_of(each.field->key) : std::nullopt;
       each.field->set(problem, each.is_given() ? each.value() : of_lengths.value_or(each.field->standard(problem)));
     }
   }
@@ -207,7 +208,7 @@ std::vector<std::int32_t> lengths_of(const std::string& flag, const std::string&
 
 std::vector<std::int32_t> lengths_of_batch(const std::string& flag, const std::string& text, std::int64_t batch,
                                            std::int64_t most) {
-  const std::vector<std::int32_t> lengths = lengths_of(flag, text, most);
+  std::vector<std::int32_t> lengths = lengths_of(flag, text, most);
   if (static_cast<std::int64_t>(lengths.size()) != batch) {
     refuse(fmt::format("{} {}: {} lengths, but the batch has {} entries; give one for each", flag, text, lengths.size(),
                        batch));
@@ -215,41 +216,46 @@ std::vector<std::int32_t> lengths_of_batch(const std::string& flag, const std::s
   return lengths;
 }
 
-std::vector<std::int32_t> begins_of(const NamedLengths& sequences) {
+std::vector<std::int32_t> begins_of(const std::vector<std::int64_t>& lengths) {
   std::vector<std::int32_t> begins = {0};
-  for (const std::int64_t length : sequences.lengths)
-    begins.push_back(begins.back() + static_cast<std::int32_t>(length));
+  for (const std::int64_t length : lengths) begins.push_back(begins.back() + static_cast<std::int32_t>(length));
   return begins;
 }
 
 }  // namespace
 
-std::optional<NamedLengths> ProblemOptions::sequences(bool of_keys) const {
+std::optional<NamedSequences> ProblemOptions::sequences() const {
+  const auto named = [](const char* of, const std::string& text) {
+    try {
+      return parse_lengths(text);
+    } catch (const Error& error) {
+      refuse(fmt::format("{} {}", of, error.what()));
+    }
+  };
   const Flag& lengths = flag("lengths");
-  const bool named = lengths.names_sequences(), keys_alone = of_keys && !kv_lengths_.empty();
-  if (!named && keys_alone)
+  if (!lengths.names_sequences() && !kv_lengths_.empty())
     refuse(fmt::format("--kv-lengths {}: say the queries of each sequence, too, as --lengths", kv_lengths_));
-  if (!named) return std::nullopt;
-  try {
-    return parse_lengths(keys_alone ? kv_lengths_ : lengths.text);
-  } catch (const Error& error) {
-    refuse(fmt::format("{} {}", keys_alone ? "--kv-lengths" : "--lengths", error.what()));
-  }
+  if (!lengths.names_sequences()) return std::nullopt;
+  NamedSequences sequences;
+  sequences.queries = named("--lengths", lengths.text);
+  sequences.keys = kv_lengths_.empty() ? sequences.queries : named("--kv-lengths", kv_lengths_);
+  return sequences;
 }
 
 TermValues ProblemOptions::terms(const AttentionProblem& problem) const {
   TermValues terms;
-  const std::optional<NamedLengths> queries = sequences(false), keys = sequences(true);
-  if (queries) {  // all rows of each, unless others are said
-    terms.set(Operand::cu_seqlens_q, begins_of(*queries));
-    terms.set(Operand::cu_seqlens_kv, begins_of(*keys));
-    terms.set(Operand::seqused_q, std::vector<std::int32_t>(queries->lengths.begin(), queries->lengths.end()));
-    terms.set(Operand::seqused_kv, std::vector<std::int32_t>(keys->lengths.begin(), keys->lengths.end()));
+  const std::optional<NamedSequences> packed = sequences();
+  if (packed) {  // all rows of each, unless others are said
+    const std::vector<std::int64_t>&queries = packed->queries.lengths, &keys = packed->keys.lengths;
+    terms.set(Operand::cu_seqlens_q, begins_of(queries));
+    terms.set(Operand::cu_seqlens_kv, begins_of(keys));
+    terms.set(Operand::seqused_q, std::vector<std::int32_t>(queries.begin(), queries.end()));
+    terms.set(Operand::seqused_kv, std::vector<std::int32_t>(keys.begin(), keys.end()));
   }
   if (used_.empty() && used_kv_.empty()) return terms;
   if (!used_.empty())
     terms.set(Operand::seqused_q, lengths_of_batch("--used-lengths", used_, problem.batch, problem.seq_q));
-  else if (!queries)
+  else if (!packed)
     terms.set(Operand::seqused_q, std::vector<std::int32_t>(static_cast<std::size_t>(problem.batch),
                                                             static_cast<std::int32_t>(problem.seq_q)));
   const bool of_keys = !used_kv_.empty();
@@ -258,25 +264,20 @@ TermValues ProblemOptions::terms(const AttentionProblem& problem) const {
   return terms;
 }
 
-std::optional<std::int64_t> ProblemOptions::value_of_sequences(std::string_view key) const {
-  const std::optional<NamedLengths> queries = sequences(false);
-  return queries ? attune::value_of_sequences(*queries, *sequences(true), key) : std::nullopt;
-}
-
-void ProblemOptions::require_sequences(const AttentionProblem& problem) const {
-  const std::optional<NamedLengths> queries = sequences(false), keys = sequences(true);
-  for (const auto& [named, rows] : {std::pair(&queries, problem.seq_q), std::pair(&keys, problem.seq_kv)}) {
-    if (!*named) continue;
-    const auto count = static_cast<std::int64_t>((*named)->lengths.size());
-    if (problem.packed && count == problem.batch && (*named)->rows() == rows) continue;
-    refuse(fmt::format("{}: {} sequences of {} rows together, but the problem is \"{}\"; let both say the same",
-                       named == &keys && !kv_lengths_.empty() ? "--kv-lengths" : "--lengths", count, (*named)->rows(),
-                       canonical_text(problem)));
+void ProblemOptions::require_sequences(const NamedSequences& sequences, const AttentionProblem& problem) const {
+  for (const auto& [of, named, rows] :
+       {std::tuple("--lengths", &sequences.queries, problem.seq_q),
+        std::tuple(kv_lengths_.empty() ? "--lengths" : "--kv-lengths", &sequences.keys, problem.seq_kv)}) {
+    const auto count = static_cast<std::int64_t>(named->lengths.size());
+    if (problem.packed && count == problem.batch && named->rows() == rows) continue;
+    refuse(fmt::format("{}: {} sequences of {} rows together, but the problem is \"{}\"; let both say the same", of,
+                       count, named->rows(), canonical_text(problem)));
   }
 }
 
 AttentionProblem ProblemOptions::problem() const {
   refuse_conflicts();
+  const std::optional<NamedSequences> packed = sequences();
   AttentionProblem problem;
   if (!text_.empty()) {
     problem = parse_problem(text_);
@@ -286,7 +287,7 @@ AttentionProblem ProblemOptions::problem() const {
     for (const Flag& each : flags_) {
       const ProblemField& field = *each.field;
       if (is_of_call(field)) continue;
-      const std::optional<std::int64_t> of_lengths = value_of_sequences(field.key);
+      const std::optional<std::int64_t> of_lengths = packed ? packed->value_of(field.key) : std::nullopt;
       if (field.needed && !each.is_given() && !of_lengths) {
         refuse(fmt::format("the problem needs {} ({}), or the whole problem as --problem TEXT", with_dashes(field),
                            field.help));
@@ -298,11 +299,11 @@ AttentionProblem ProblemOptions::problem() const {
     // The sizes first: the mask's offset is a difference of lengths, and the default scale a function of the head
     // dimension.
     validate(problem);
-    apply_what_is_of_call(problem);
+    apply_what_is_of_call(packed, problem);
   }
   apply_used_lengths(problem);
   validate(problem);
-  require_sequences(problem);
+  if (packed) require_sequences(*packed, problem);
   return problem;
 }
 
@@ -321,7 +322,7 @@ Layout ProblemOptions::layout() const {
 
 AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) const {
   refuse_conflicts();
-  if (sequences(false) || sequences(true)) {
+  if (sequences()) {
     refuse(
         "the input file's cu_seqlens_q and cu_seqlens_kv say where sequences begin: leave --lengths and --kv-lengths "
         "out, and say --packed");
@@ -352,7 +353,7 @@ AttentionProblem ProblemOptions::problem_of(const AttentionProblem& tensors) con
       disagrees(fmt::format("{} {}", with_dashes(field), each.number ? std::to_string(*each.number) : each.text));
   }
   validate(found);
-  apply_what_is_of_call(found);
+  apply_what_is_of_call(std::nullopt, found);
   apply_used_lengths(found);
   validate(found);
   return found;

@@ -68,14 +68,12 @@ class ProblemOptions {
 
   const Flag& flag(std::string_view key) const;
   void refuse_conflicts() const;
-  void apply_what_is_of_call(AttentionProblem& problem) const;
+  void apply_what_is_of_call(const std::optional<NamedSequences>& sequences, AttentionProblem& problem) const;
   void apply_used_lengths(AttentionProblem& problem) const;
-  /// The rows of packed sequences, of queries or of keys, where --lengths or --kv-lengths names them.
-  std::optional<NamedLengths> sequences(bool of_keys) const;
+  /// The packed sequences that --lengths and --kv-lengths name.
+  std::optional<NamedSequences> sequences() const;
   /// Throws unless the problem has as many of them, of as many rows together.
-  void require_sequences(const AttentionProblem& problem) const;
-  /// What these say of a field, by its key.
-  std::optional<std::int64_t> value_of_sequences(std::string_view key) const;
+  void require_sequences(const NamedSequences& sequences, const AttentionProblem& problem) const;
 
   std::string text_, kv_lengths_, used_, used_kv_;
   std::vector<Flag> flags_;

@@ -157,14 +157,17 @@ Row with_sequences(Row row) {
   const bool named = lengths && names_lengths(*lengths), of_keys = row.find(kKvLengths);
   if (!named && of_keys) row.refuse_field(kKvLengths, "say the queries of each sequence, too, as lengths");
   if (!named) return row;
-  const NamedLengths queries = lengths_in(row, of_queries), keys = of_keys ? lengths_in(row, kKvLengths) : queries;
-  if (queries.lengths.size() != keys.lengths.size()) {
-    row.refuse_field(kKvLengths, fmt::format("{} sequences, but lengths has {}; let both say the same",
-                                             keys.lengths.size(), queries.lengths.size()));
+  NamedSequences packed;
+  packed.queries = lengths_in(row, of_queries);
+  packed.keys = of_keys ? lengths_in(row, kKvLengths) : packed.queries;
+  const std::size_t count = packed.queries.lengths.size(), of_key_lengths = packed.keys.lengths.size();
+  if (count != of_key_lengths) {
+    row.refuse_field(kKvLengths,
+                     fmt::format("{} sequences, but lengths has {}; let both say the same", of_key_lengths, count));
   }
   for (const std::string_view field : {of_queries, kKvLengths}) row.fields.erase(std::string(field));
   for (const ProblemField& field : problem_fields()) {
-    const std::optional<std::int64_t> said = value_of_sequences(queries, keys, field.key);
+    const std::optional<std::int64_t> said = packed.value_of(field.key);
     if (!said) continue;
     const std::string text = field.form == ProblemFieldForm::flag ? "true"
                              : field.form == ProblemFieldForm::name

@@ -59,8 +59,8 @@ class TrialBench {
  public:
   /// On a GPU inputs are made and later checked by kernels of their own, which are compiled here. Never throws for want
   /// of memory: run() then reports out_of_memory. `given`: what the problem's terms read, as far as it is not to be
-  /// random_terms(). Used lengths that are not given are checked alone: sequences of all rows are timed. Throws Error
-  /// as run() does.
+  /// random_terms(). Used lengths that are not given are checked alone: sequences of all rows are timed, packed ones
+  /// with distributed_lengths(). Throws Error as run() does.
   TrialBench(std::shared_ptr<Device> device, const AttentionProblem& problem, std::uint64_t seed,
              const TermValues& given = {});
   ~TrialBench();

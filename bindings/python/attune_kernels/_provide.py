@@ -21,7 +21,7 @@ _MODULES = {
 # What libraries import at once and call late, or never.
 _REFUSED = {"flash_attn.layers.rotary": {"apply_rotary_emb": "rotary embeddings", "apply_rotary_emb_func": "rotary embeddings", "RotaryEmbedding": "rotary embeddings"},
             "flash_attn.bert_padding": {"unpad_input_for_concatenated_sequences": "unpad_input_for_concatenated_sequences"}}
-_VERSIONS = {"flash-attn": ("2.8.3", "flash_attn"), "flash-attn-3": ("3.0.0", "flash_attn_interface")}
+_DISTRIBUTIONS = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface"}  # by name: the module, whose __version__ is theirs
 
 
 def provide_flash_attn():
@@ -97,7 +97,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_distributions(self, context=importlib.metadata.DistributionFinder.Context()):
         name = context.name and context.name.lower().replace("_", "-")
-        return [_Distribution(one) for one in _VERSIONS if name is None or name == one]
+        return [_Distribution(one) for one in _DISTRIBUTIONS if name is None or name == one]
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -107,7 +107,8 @@ class _Distribution(importlib.metadata.Distribution):
         self._name = name
 
     def read_text(self, filename):
-        version, module = _VERSIONS[self._name]
+        module = _DISTRIBUTIONS[self._name]
+        version = importlib.import_module(_MODULES[module][0]).__version__
         return {"METADATA": f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {version}\nSummary: provided by attune_kernels\n",
                 "top_level.txt": f"{module}\n"}.get(filename)
 

@@ -14,6 +14,8 @@ from ._drop_in import NotServed, attend, not_served
 __all__ = ["NotServed", "flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_with_kvcache", "get_scheduler_metadata"]
 
+__version__ = "3.0.0"  # of flash-attn-3's interface: programs ask for it
+
 
 def flash_attn_func(
     q,
