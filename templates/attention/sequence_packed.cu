@@ -50,20 +50,21 @@ __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Seq
 // cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
 // numbers are of no tile: there is no row from their first one on.
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
+// them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
     const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    i32 last = sequences - 1;
-    batch = 0;  // the last one whose first tile is not behind this one
-    while (batch < last) {
-      const i32 middle = batch + (last - batch + 1) / 2;
-      if (first_tile(middle) <= number) {
-        batch = middle;
-      } else {
-        last = middle - 1;
-      }
+    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
+    i32 left = sequences;  // in question, from `batch` on
+    while (left > 1) {
+      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
+      const bool begun = place < left && first_tile(batch + place) <= number;
+      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
+      batch += last;
+      left = left - last < apart ? left - last : apart;
     }
     tile = number - first_tile(batch);
   }

@@ -110,6 +110,9 @@ inline std::int64_t tiles_of_rows(const Call& call, std::int64_t all, std::int64
 inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_q, launch.rows_per_tile); }
 inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_kv, launch.rows_per_tile); }
 
+// Rows of a head that lie together: of packed sequences those of one of equal length.
+inline std::int64_t rows_of_sequence(const Call& call, std::int64_t all) { return call.packed ? ceil_div(all, call.batch) : all; }
+
 // Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles would begin when little
 // else is left to do, and end alone.
 inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
@@ -126,7 +129,8 @@ inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
 }
 
 // Heads of a section, counted as tiles count them: sections of equal size whose K and V (for tiles of keys: Q, dO and fp32 dQ of one query head
-// of each group, or a part of it) take at most section_bytes and that have at most section_tiles tiles of keys, or one head's each.
+// of each group, or a part of it) take at most section_bytes and that have at most section_tiles tiles of keys, or one head's each. Packed sequences
+// of a head come one after the other: as much of each section is read at a time as one of them has.
 inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   // Heads that no section divides: those that share K and V, or, apart, each of them.
   const bool of_keys = launch.rows == Rows::keys;
@@ -135,10 +139,13 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   const std::int64_t whole_heads = row_batch(call) * (launch.kv_grad_per_query_head ? call.heads_q : call.heads_kv) * parts;
   // Tiles of keys that begin together walk through the query heads of their group in step: one of these is in L2.
   const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
-  const std::int64_t head_bytes = (of_keys ? ceil_div(call.seq_q, parts) : call.seq_kv) * launch.head_dim * element_bytes;
-  std::int64_t fit = std::max<std::int64_t>(1, launch.section_bytes / head_bytes);
+  const std::int64_t queries = rows_of_sequence(call, call.seq_q), keys = rows_of_sequence(call, call.seq_kv);
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, of_keys ? ceil_div(queries, parts) : keys) * launch.head_dim * element_bytes;
+  // Of a long sequence's K and V no more is read at a time than its tiles that run at once walk through.
+  const std::int64_t walked = call.packed && !of_keys ? 2 : 1;
+  std::int64_t fit = std::max<std::int64_t>(1, walked * launch.section_bytes / head_bytes);
   // Were more tiles of keys in a section than run at once, the last of a head would begin when its first have ended.
-  if (of_keys && launch.section_tiles > 0) fit = std::clamp<std::int64_t>(launch.section_tiles / key_tiles_of(launch, call), 1, fit);
+  if (of_keys && launch.section_tiles > 0) fit = std::clamp<std::int64_t>(launch.section_tiles / std::max<std::int64_t>(1, ceil_div(keys, launch.rows_per_tile)), 1, fit);
   if (of_keys) return whole_heads <= fit ? whole_heads : fullest_last_section(whole_heads, fit);
   const std::int64_t sections = ceil_div(whole_heads, fit), group = call.heads_q / call.heads_kv;
   return ceil_div(whole_heads, sections) * (group / launch.heads_per_tile);

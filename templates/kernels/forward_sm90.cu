@@ -29,7 +29,7 @@
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //% end
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA${pair_words}. Each of the others owns 64 queries of the tile; their S and
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA${pair_words}${finder_words}. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
 //% if packed
 //
@@ -158,7 +158,7 @@ struct QueryTile {
 //% end
 
 //% if packed_sequences
-  // record: where the producer has left what the tile is.
+  // record: where what the tile is has been left.
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 record) : QueryTile(args, load_tile_record(static_cast<u32>(record))) {}
   __device__ __forceinline__ QueryTile(const Arguments& args, const PackedTile& placed) {
     const TileIndex index = placed.index;
@@ -211,6 +211,8 @@ struct Barriers {
 //% end
   __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + ${tile_numbers} + 4 * q_stage; }
 //% if packed_sequences
+  // The producer asks for the next tile.
+  __device__ __forceinline__ u32 asked() const { return base + ${asked}; }
   __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + ${tile_records} + kTileRecordBytes * place); }
 //% end
 
@@ -224,6 +226,9 @@ struct Barriers {
 //% end
 //% if clustered
     mbarrier_init(passing(), 1);
+//% end
+//% if packed_sequences
+    mbarrier_init(asked(), 1);
 //% end
     fence_mbarrier_init();
   }
@@ -284,6 +289,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) produce(args, barriers, shared);
+//% if packed_sequences
+    if (warp == 2) find_tiles(args, barriers);
+//% end
 //% if pair_tiles
     if (warp == 1) produce_pairs(args, barriers, shared);
 //% end

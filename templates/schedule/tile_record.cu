@@ -1,5 +1,5 @@
-// What a tile is, in shared memory. The producer finds it out, which takes loads that wait for each other; consumers read it, at the tile's begin and again when
-// they store results: that takes the first words alone.
+// What a tile is, in shared memory. To find it out takes loads that wait for each other. Consumers read it at the tile's begin and again when they store
+// results: that takes the first words alone.
 constexpr u32 kTileRecordBytes = 32;
 __device__ __forceinline__ void store_tile_record(u32 record, const PackedTile& placed) {
   const Sequence& sequence = placed.sequence;

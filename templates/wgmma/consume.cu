@@ -36,6 +36,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
 //% end
     consumer.release_q();
     store_rows(args, QueryTile(args, ${stored_tile}), rows.first_row, mainloop.o, mainloop.softmax);
+//% if packed_sequences
+    leave_record(barriers, number);
+//% end
   }
   if (index == 0) consumer.wait_order();
 }

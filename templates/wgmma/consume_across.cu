@@ -8,6 +8,9 @@ struct PendingTile {
 __device__ __forceinline__ void finish(const Arguments& args, Mainloop& mainloop, PendingTile& pending) {
   mainloop.end();
   store_rows(args, QueryTile(args, ${stored_tile}), pending.row, mainloop.o, mainloop.softmax);
+//% if packed_sequences
+  leave_record(mainloop.consumer.barriers, pending.number);
+//% end
   pending.number = -1;
 }
 
@@ -36,6 +39,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       bar_warp_sync();
       consumer.release_q();
       store_rows(args, tile, rows.first_row, mainloop.o, mainloop.softmax);
+//% if packed_sequences
+      leave_record(barriers, number);
+//% end
       continue;
     }
     i32 block = rows.blocks.end - 1;
@@ -44,6 +50,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       mainloop.join<kPartialBlocks>(rows, block--, earlier);
       skip_values(consumer, rows.unused_blocks);
       store_rows(args, QueryTile(args, ${stored_tile}), pending.row, mainloop.o, earlier);
+//% if packed_sequences
+      leave_record(barriers, pending.number);
+//% end
     } else {
       mainloop.begin<kPartialBlocks>(rows, block--);
     }

@@ -29,6 +29,10 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
                               place_of_queries(args, tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
+//% if packed_sequences
+    i32 left = tile.blocks.end - tile.blocks.begin;
+    if (left <= tiles.kAskedAt) tiles.ask(barriers);
+//% end
 //% if visible_blocks
     while (block >= tile.blocks.begin) {
       const i32 next = tile.visible.before(block);
@@ -39,12 +43,18 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
 //% else
 //% if ascending_keys
     for (; block < tile.blocks.end - 1; ++block) {
+//% if packed_sequences
+      if (--left == tiles.kAskedAt) tiles.ask(barriers);
+//% end
       load_k(tile, block + 1);
       load_v(tile, block);
     }
     if (block < tile.blocks.end) load_v(tile, block);
 //% else
     for (; block > tile.blocks.begin; --block) {
+//% if packed_sequences
+      if (--left == tiles.kAskedAt) tiles.ask(barriers);
+//% end
       load_k(tile, block - 1);
       load_v(tile, block);
     }

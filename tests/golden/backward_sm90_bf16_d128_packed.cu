@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source eba08d5ddc94dbdc
+// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source c4dcd2f74f1a45f1
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_8a3035bc7e5c3d96 {
+namespace attune_48d609de564f0b34 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -98,6 +98,13 @@ template <int kMask>
 __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   u32 r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+
+// The number of the highest bit that is set in x, which is not 0.
+__device__ __forceinline__ u32 bfind_b32(u32 x) {
+  u32 r;
+  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -539,20 +546,21 @@ __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& seq
 // cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
 // numbers are of no tile: there is no row from their first one on.
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
+// them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
     const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    i32 last = sequences - 1;
-    batch = 0;  // the last one whose first tile is not behind this one
-    while (batch < last) {
-      const i32 middle = batch + (last - batch + 1) / 2;
-      if (first_tile(middle) <= number) {
-        batch = middle;
-      } else {
-        last = middle - 1;
-      }
+    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
+    i32 left = sequences;  // in question, from `batch` on
+    while (left > 1) {
+      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
+      const bool begun = place < left && first_tile(batch + place) <= number;
+      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
+      batch += last;
+      left = left - last < apart ? left - last : apart;
     }
     tile = number - first_tile(batch);
   }
@@ -1330,4 +1338,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8a3035bc7e5c3d96
+}  // namespace attune_48d609de564f0b34

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 390ac7fd4de5357c
+// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 5dfc9dce6dd6639c
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -21,7 +21,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_2c830bb2d9055f14 {
+namespace attune_b81d224362b47c9b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -99,6 +99,20 @@ template <int kMask>
 __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
   float r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+
+// The number of the highest bit that is set in x, which is not 0.
+__device__ __forceinline__ u32 bfind_b32(u32 x) {
+  u32 r;
+  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
+  return r;
+}
+
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
+  u32 r;
+  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -363,20 +377,21 @@ __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Seq
 // cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
 // numbers are of no tile: there is no row from their first one on.
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
+// them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
     const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    i32 last = sequences - 1;
-    batch = 0;  // the last one whose first tile is not behind this one
-    while (batch < last) {
-      const i32 middle = batch + (last - batch + 1) / 2;
-      if (first_tile(middle) <= number) {
-        batch = middle;
-      } else {
-        last = middle - 1;
-      }
+    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
+    i32 left = sequences;  // in question, from `batch` on
+    while (left > 1) {
+      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
+      const bool begun = place < left && first_tile(batch + place) <= number;
+      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
+      batch += last;
+      left = left - last < apart ? left - last : apart;
     }
     tile = number - first_tile(batch);
   }
@@ -980,4 +995,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2c830bb2d9055f14
+}  // namespace attune_b81d224362b47c9b

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source 7a1766496a059cbb
+// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source f01fb311e8598afc
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -9,7 +9,7 @@
 //
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that `cu_seqlens_q` and `cu_seqlens_kv` name.
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA, and one warp finds out what the tiles are. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
@@ -17,9 +17,9 @@
 //    32768  K  [2][2][128][64]
 //    98304  V  [2][2][128][64]
 //   163840  barriers, numbers of tiles
-//   164032  end
+//   164128  end
 
-namespace attune_b25a306f8a848b80 {
+namespace attune_e7531a43a1ad4c68 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -105,6 +105,13 @@ template <int kMask>
 __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   u32 r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
+  return r;
+}
+
+// The number of the highest bit that is set in x, which is not 0.
+__device__ __forceinline__ u32 bfind_b32(u32 x) {
+  u32 r;
+  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -450,20 +457,21 @@ __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Seq
 // cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
 // numbers are of no tile: there is no row from their first one on.
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
+// them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
     const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    i32 last = sequences - 1;
-    batch = 0;  // the last one whose first tile is not behind this one
-    while (batch < last) {
-      const i32 middle = batch + (last - batch + 1) / 2;
-      if (first_tile(middle) <= number) {
-        batch = middle;
-      } else {
-        last = middle - 1;
-      }
+    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
+    i32 left = sequences;  // in question, from `batch` on
+    while (left > 1) {
+      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
+      const bool begun = place < left && first_tile(batch + place) <= number;
+      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
+      batch += last;
+      left = left - last < apart ? left - last : apart;
     }
     tile = number - first_tile(batch);
   }
@@ -576,8 +584,8 @@ struct PackedTile {
     sequence = Sequence(args, found.batch);
   }
 };
-// What a tile is, in shared memory. The producer finds it out, which takes loads that wait for each other; consumers read it, at the tile's begin and again when
-// they store results: that takes the first words alone.
+// What a tile is, in shared memory. To find it out takes loads that wait for each other. Consumers read it at the tile's begin and again when they store
+// results: that takes the first words alone.
 constexpr u32 kTileRecordBytes = 32;
 __device__ __forceinline__ void store_tile_record(u32 record, const PackedTile& placed) {
   const Sequence& sequence = placed.sequence;
@@ -610,7 +618,7 @@ struct QueryTile {
   i32 first_row, rows;  // rows that exist
   KeyBlocks blocks;     // that any of its rows attends to
 
-  // record: where the producer has left what the tile is.
+  // record: where what the tile is has been left.
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 record) : QueryTile(args, load_tile_record(static_cast<u32>(record))) {}
   __device__ __forceinline__ QueryTile(const Arguments& args, const PackedTile& placed) {
     const TileIndex index = placed.index;
@@ -636,8 +644,10 @@ struct Barriers {
   __device__ __forceinline__ u32 k_empty(i32 stage) const { return base + 32 + 8 * stage; }
   __device__ __forceinline__ u32 v_full(i32 stage) const { return base + 48 + 8 * stage; }
   __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 64 + 8 * stage; }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 80 + 4 * q_stage; }
-  __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + 96 + kTileRecordBytes * place); }
+  __device__ __forceinline__ u32 record_full(i32 stage) const { return base + 80 + 8 * stage; }
+  __device__ __forceinline__ u32 record_empty(i32 stage) const { return base + 112 + 8 * stage; }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 144 + 4 * q_stage; }
+  __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + 160 + kTileRecordBytes * place); }
 
   __device__ __forceinline__ void init() const {
     constexpr u32 kConsumerWarps = 4 * kConsumers;
@@ -652,6 +662,10 @@ struct Barriers {
     for (i32 i = 0; i < 2; ++i) {
       mbarrier_init(v_full(i), 1);
       mbarrier_init(v_empty(i), kConsumerWarps);
+    }
+    for (i32 i = 0; i < 4; ++i) {
+      mbarrier_init(record_full(i), 1);
+      mbarrier_init(record_empty(i), kConsumerWarps);
     }
     fence_mbarrier_init();
   }
@@ -698,50 +712,77 @@ struct ConsumerTiles {
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };
-// Numbers are those of tiles of packed sequences: the producer passes over numbers of no tile, and leaves a record of each tile to the consumers. All name a tile
-// by where its record is. The producer writes one when the queries of the tile before have been asked for: consumers have left those that had been in that
-// buffer, and may still store what came of them. So there are two records more than tiles of Q.
-constexpr i32 kTileRecords = kQStages + 2;
-__device__ __forceinline__ i32 record_after(i32 record) { return record == kTileRecords - 1 ? 0 : record + 1; }
+// Numbers are those of tiles of packed sequences. A warp that does nothing else finds out what they are, ahead of all others: it passes over numbers of no tile,
+// and leaves a record of each tile, behind the last one a word that says so. Others name a tile by where its record is. A consumer warp leaves a record when it
+// has stored the tile's results, for it reads there once more where they lie.
+constexpr u32 kTileRecords = 4;
 
-struct RecordingTiles {
-  ProducerTiles numbers;
-  i32 record = 0;  // the next one
+// A place in the ring of records.
+struct RecordSlot {
+  u32 passed = 0;
 
-  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return find(args, barriers, numbers.first(args, barriers)); }
-  __device__ __forceinline__ i32 next(const Arguments& args, const Barriers& barriers) { return find(args, barriers, numbers.next(args, barriers)); }
-  // To be called before the arrival on q_full that the consumers wait for; behind the last tile it arrives itself.
-  __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) const {
-    if (tile < 0) mbarrier_arrive(barriers.q_full(q.stage));
-  }
-
- private:
-  // Where the record of the number's tile is, or of the first tile behind it; negative if there is none.
-  __device__ __forceinline__ i32 find(const Arguments& args, const Barriers& barriers, i32 number) {
-    const i32 at = barriers.record(record);
-    record = record_after(record);
-    for (; number >= 0; number = numbers.next(args, barriers)) {
-      const PackedTile placed(args, tile_index(args, number));
-      if (placed.index.tile * (kBlockQ) >= placed.sequence.stored_queries) continue;
-      store_tile_record(static_cast<u32>(at), placed);
-      return at;
-    }
-    st_shared_b32(static_cast<u32>(at), static_cast<u32>(-1));
-    return -1;
-  }
+  __device__ __forceinline__ i32 stage() const { return static_cast<i32>(passed % kTileRecords); }
+  __device__ __forceinline__ u32 parity() const { return passed / kTileRecords % 2; }
 };
 
+// Takes the next number, for all lanes of a warp.
+__device__ __forceinline__ i32 take_number(const Arguments& args, const Barriers& barriers, ProducerTiles& numbers) {
+  const i32 number = lane_index() == 0 ? numbers.next(args, barriers) : 0;
+  return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(number)));
+}
+
+// For one whole warp.
+__device__ __forceinline__ void find_tiles(const Arguments& args, const Barriers& barriers) {
+  ProducerTiles numbers;
+  RecordSlot slot;
+  for (i32 number = numbers.first(args, barriers); number >= 0; number = take_number(args, barriers, numbers)) {
+    const PackedTile placed(args, tile_index(args, number));
+    if (placed.index.tile * (kBlockQ) >= placed.sequence.stored_queries) continue;
+    if (lane_index() == 0) {
+      mbarrier_wait_parity(barriers.record_empty(slot.stage()), slot.parity() ^ 1);
+      store_tile_record(static_cast<u32>(barriers.record(slot.stage())), placed);
+      mbarrier_arrive(barriers.record_full(slot.stage()));
+    }
+    ++slot.passed;
+  }
+  if (lane_index() == 0) {
+    mbarrier_wait_parity(barriers.record_empty(slot.stage()), slot.parity() ^ 1);
+    st_shared_b32(static_cast<u32>(barriers.record(slot.stage())), static_cast<u32>(-1));
+    mbarrier_arrive(barriers.record_full(slot.stage()));
+  }
+}
+
+// For the thread that copies.
+struct FoundTiles {
+  RecordSlot slot;
+
+  __device__ __forceinline__ i32 first(const Arguments& args, const Barriers& barriers) { return next(args, barriers); }
+  // Where the next tile's record is; negative if there is none.
+  __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers) {
+    mbarrier_wait_parity(barriers.record_full(slot.stage()), slot.parity());
+    const i32 at = barriers.record(slot.stage());
+    ++slot.passed;
+    return static_cast<i32>(ld_shared_b32(static_cast<u32>(at))) < 0 ? -1 : at;
+  }
+  __device__ __forceinline__ void publish(i32, const Barriers&, PipelineSlot<kQStages>) const {}
+};
+
+// For consumer warps.
 struct RecordedTiles {
-  i32 record = 0;  // the next one
+  RecordSlot slot;
 
   // Every lane reads the same word, which ptxas cannot know of a load.
-  __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
-    mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
-    const i32 at = barriers.record(record);
-    record = record_after(record);
+  __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages>) {
+    mbarrier_wait_parity(barriers.record_full(slot.stage()), slot.parity());
+    const i32 at = barriers.record(slot.stage());
+    ++slot.passed;
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(static_cast<u32>(at)))) < 0 ? -1 : at;
   }
 };
+__device__ __forceinline__ void leave_record(const Barriers& barriers, i32 record) {
+  bar_warp_sync();
+  if (lane_index() == 0) mbarrier_arrive(barriers.record_empty(static_cast<i32>(static_cast<u32>(record - barriers.record(0)) / kTileRecordBytes)));
+}
 // Copies a tile panel by panel; all of it completes on `full`.
 template <u32 kPanelStride>
 __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full, i32 head, MapPlace place) {
@@ -764,7 +805,7 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
   PipelineSlot<kVStages> v;
-  RecordingTiles tiles;
+  FoundTiles tiles;
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
@@ -1274,6 +1315,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     skip_blocks(consumer, rows.unused_first_blocks);
     consumer.release_q();
     store_rows(args, QueryTile(args, load_stored_tile(static_cast<u32>(opaque_i32(number)))), rows.first_row, mainloop.o, mainloop.softmax);
+    leave_record(barriers, number);
   }
   if (index == 0) consumer.wait_order();
 }
@@ -1292,6 +1334,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
   if (warp < 4) {
     if (kProducerRegisters != 0) setmaxnreg_dec<kProducerRegisters>();
     if (thread_index() == 0) produce(args, barriers, shared);
+    if (warp == 2) find_tiles(args, barriers);
   } else {
     if (kConsumerRegisters != 0) setmaxnreg_inc<kConsumerRegisters>();
     consume(args, barriers, shared, static_cast<i32>(warp / 4 - 1));
@@ -1299,4 +1342,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b25a306f8a848b80
+}  // namespace attune_e7531a43a1ad4c68

@@ -8,7 +8,7 @@
 namespace attune {
 
 /// The default forward kernel of a problem, but for parts of the keys, of a backward one that of its forward: on a GPU
-/// it leaves the O and LSE that backward kernels read, and launched on a large batch it keeps the queue full while
+/// one leaves the O and LSE that backward kernels read, and one, launched on a large batch, keeps the queue full while
 /// others are timed. Not thread-safe; functions throw Error.
 class DefaultForward {
  public:

@@ -63,6 +63,8 @@ struct TrialBench::State {
   std::vector<std::uint64_t> input_checksums;
   std::unique_ptr<DeviceOracle> device_oracle;  // on a GPU
   DefaultForward forward;                       // where O and LSE of a backward problem come from there
+  bool holds_timed_forward = false;             // whether these are of the lengths that are timed
+  DefaultForward occupying;                     // keeps the queue full where what is timed cannot
   std::unique_ptr<TrialReference> reference;
   std::vector<std::uint64_t> reference_checksums;
   std::string no_memory;                         // why there are no tensors
@@ -76,7 +78,8 @@ struct TrialBench::State {
         terms(merged(random_terms(problem, with_seed), problem, given)),
         runtime(device, nullptr, runtime_templates()),
         tensors(device, problem),
-        forward(device, runtime, one_sequence(problem)) {
+        forward(device, runtime, problem),
+        occupying(device, runtime, one_sequence(problem)) {
     try {
       no_memory = lacking_memory(device->can_time() ? DeviceOracle::scratch_bytes() : 0);
       if (!no_memory.empty()) return;
@@ -107,7 +110,19 @@ struct TrialBench::State {
     if (!reason.empty()) throw Error(ErrorCode::driver, "out of memory: " + reason);
   }
 
-  void fill_inputs() { fill_trial_inputs(tensors, problem, seed, terms, device_oracle.get(), forward); }
+  void fill_inputs() {
+    fill_trial_inputs(tensors, problem, seed, terms, device_oracle.get(), forward);
+    holds_timed_forward = false;
+  }
+
+  // Of lengths that are timed and not checked, backward's O and LSE are others, too: of an LSE that is not of the same
+  // scores, probabilities could be anything.
+  void hold_timed_forward() {
+    if (problem.pass != Pass::backward || whole_lengths.bytes() == 0 || holds_timed_forward) return;
+    for (std::size_t copy = 0; copy < tensors.copies(); ++copy) forward.launch(timed_call(copy));
+    forward.synchronize();
+    holds_timed_forward = true;
+  }
 
   void make_whole_lengths() {
     if (!problem.has_used_lengths() || times_used) return;
@@ -186,6 +201,7 @@ struct TrialBench::State {
   }
 
   std::vector<OutputErrors> check(const PreparedAttention& prepared) {
+    if (holds_timed_forward) fill_inputs();
     make_reference();
     launch_once(prepared);
 
@@ -221,10 +237,12 @@ struct TrialBench::State {
     };
     // The same inputs and outputs for every entry of a large batch: long, and small in the L2. Backward's LSE, and a
     // workspace that grows with the problem, cannot repeat: there it is the default forward that fills the time.
-    if (!prepared.plan.buffers.empty() || problem.packed) forward.prepare();
-    const PreparedAttention& occupying = forward.prepared() ? *forward.prepared() : prepared;
-    work.occupy = [this, &occupying, &workspace, scale = timed.softmax_scale](std::int64_t factor) {
-      AttentionProblem long_problem = forward.problem();
+    const bool repeats = problem.pass == Pass::forward && prepared.plan.buffers.empty() && !problem.packed;
+    if (!repeats) occupying.prepare();
+    const PreparedAttention& long_running = repeats ? prepared : *occupying.prepared();
+    const DeviceBuffer& used = repeats ? workspace : occupying.workspace();
+    work.occupy = [this, &long_running, &used, scale = timed.softmax_scale](std::int64_t factor) {
+      AttentionProblem long_problem = occupying.problem();
       long_problem.batch *= factor;
       long_problem.softmax_scale = scale;
       Tensors repeated = tensors.call(0);
@@ -232,11 +250,10 @@ struct TrialBench::State {
       repeated[Operand::lse].data = nullptr;
       // There are fewer lengths than entries.
       repeated[Operand::seqused_q].data = repeated[Operand::seqused_kv].data = nullptr;
-      const DeviceBuffer& used = forward.prepared() ? forward.workspace() : workspace;
-      runtime.launch(occupying, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
+      runtime.launch(long_running, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
     };
     std::int64_t most_ctas = 1;  // of a launch
-    for (const KernelLaunch& launch : occupying.plan.launches)
+    for (const KernelLaunch& launch : long_running.plan.launches)
       most_ctas = std::max(most_ctas, problem.batch * problem.heads_q * launch.query_tiles(problem));
     work.max_factor = std::max<std::int64_t>(1, (std::int64_t{1} << 30) / most_ctas);
     return work;
@@ -252,6 +269,7 @@ struct TrialBench::State {
   }
 
   void time(const PreparedAttention& prepared, const TrialOptions& options, Measurement& m) {
+    hold_timed_forward();
     const DeviceBuffer workspace = make_workspace(prepared.plan.workspace_bytes_of(problem));
     TimingPlan plan;
     plan.sample_seconds = options.sample_seconds;
@@ -275,6 +293,7 @@ struct TrialBench::State {
                                                            canonical_text(problem), kWideSpread));
     }
     require_tensors();
+    hold_timed_forward();
     std::vector<DeviceBuffer> workspaces;
     for (const auto& each : prepared) workspaces.push_back(make_workspace(each->plan.workspace_bytes_of(problem)));
     // First all with the problem's own scores, then all with wide ones.

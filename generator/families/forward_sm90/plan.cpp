@@ -54,14 +54,13 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
 // What struct Barriers is made of.
 void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool clustered, TemplateBindings* bindings) {
   auto& rings = bindings->lists["rings"];
-  const auto& [q, k, v, pairs] = layout.rings;
   bindings->conditions["passed_numbers"] = passed_numbers;
   for (const BarrierLayout::Ring& ring : layout.rings) {
     if (ring.stages == 0) continue;
     // Who copies pairs learns of the tile from its Q, and says when it has read its number. Buffers of K and V are left
     // by all consumers of a cluster.
-    const bool by_loader = &ring == &q && pairs.stages > 0 && passed_numbers;
-    const bool by_cluster = clustered && (&ring == &k || &ring == &v);
+    const bool by_loader = &ring == &layout.q() && layout.pairs().stages > 0 && passed_numbers;
+    const bool by_cluster = clustered && (&ring == &layout.k() || &ring == &layout.v());
     const char* const also = by_loader ? " + 1" : by_cluster ? " * kCluster" : "";
     rings.push_back({{"name", ring.name},
                      {"leavers", std::string("kConsumerWarps") + also},
@@ -71,7 +70,10 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
   }
   bindings->set("passing", layout.passing);
   bindings->set("tile_numbers", layout.tile_numbers);
+  bindings->set("asked", layout.asked);
   bindings->set("tile_records", layout.tile_records);
+  bindings->set("tile_record_count", layout.records().stages);
+  bindings->set("finder_words", layout.records().stages > 0 ? ", and one warp finds out what the tiles are" : "");
 }
 
 // What copies tiles of tensors of pairs, and the terms that read them.
@@ -187,7 +189,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
-  bindings.set("producer_tiles", problem.packed ? "RecordingTiles" : "ProducerTiles");
+  bindings.set("producer_tiles", problem.packed ? "FoundTiles" : "ProducerTiles");
   bindings.set("consumer_tiles", problem.packed ? "RecordedTiles" : "ConsumerTiles");
   const bool may_hide = problem.has_pair_tensors();
   // The faster maximum of blocks in which only single scores are hidden takes registers, which others want more.

@@ -11,6 +11,9 @@
 namespace attune {
 namespace {
 constexpr int kNumberBytes = 4, kRecordBytes = 32, kRecordAlignment = 16;
+// The one whose results are stored, the one that is computed, the one whose keys are copied, and the one that is looked
+// for; a power of two, for places are counted through all rounds.
+constexpr int kTileRecords = 4;
 
 BarrierLayout barrier_layout(const KernelConfig& config, int v_stages, bool packed) {
   const bool clustered = config.cluster > 1;
@@ -25,12 +28,14 @@ BarrierLayout barrier_layout(const KernelConfig& config, int v_stages, bool pack
     return BarrierLayout::Ring{name, stages, full, empty};
   };
   layout.rings = {ring("q", config.q_stages), ring("k", config.stages), ring("v", v_stages)};
-  if (config.pair_stages > 0) layout.rings.back() = ring("pairs", config.pair_stages);
+  if (config.pair_stages > 0) layout.pairs() = ring("pairs", config.pair_stages);
+  if (packed) layout.records() = ring("record", kTileRecords);
   layout.passing = take(clustered ? 1 : 0, kMbarrierBytes);
+  layout.asked = take(packed ? 1 : 0, kMbarrierBytes);
   layout.tile_numbers = take(config.q_stages + (clustered ? 1 : 0), kNumberBytes);
   if (packed) {
     layout.bytes = static_cast<int>(round_up(layout.bytes, kRecordAlignment));
-    layout.tile_records = take(config.q_stages + 2, kRecordBytes);
+    layout.tile_records = take(kTileRecords, kRecordBytes);
   }
   return layout;
 }

@@ -18,11 +18,20 @@ struct BarrierLayout {
     int stages = 0;
     int full = 0, empty = 0;
   };
-  std::array<Ring, 4> rings{};  ///< of Q, K, V and, with stages, pairs: full and empty barriers of each stage
+  std::array<Ring, 5> rings{};  ///< full and empty barriers of each stage; without stages there is no such ring
   int passing = 0;              ///< in a cluster one that says that a number has come
+  int asked = 0;                ///< of packed sequences one that says that the next tile is wanted
   int tile_numbers = 0;         ///< of each tile of Q; in a cluster one more, that has come from its first CTA
-  int tile_records = 0;         ///< of packed sequences: of each tile of Q, and two more
+  int tile_records = 0;         ///< of packed sequences: of each stage of their ring
   int bytes = 0;
+
+  const Ring& q() const { return rings[0]; }
+  const Ring& k() const { return rings[1]; }
+  const Ring& v() const { return rings[2]; }
+  Ring& pairs() { return rings[3]; }
+  const Ring& pairs() const { return rings[3]; }
+  Ring& records() { return rings[4]; }  ///< of what tiles of packed sequences are
+  const Ring& records() const { return rings[4]; }
 };
 
 /// What follows from a config and a head dim for the sm90 forward kernel: sizes, offsets and register needs. Pure
