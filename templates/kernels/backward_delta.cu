@@ -24,6 +24,9 @@ static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 //% include mma_sync/read_chunk_${row_access}
 //% include attention/sequence_${sequence}
+//% if packed_sequences
+//% include schedule/list_key_tiles
+//% end
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair))); }
 __device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_${dtype}(static_cast<u16>(pair >> 16))); }
@@ -39,12 +42,14 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(${launch_bounds}) ${entry}(const __grid_constant__ Arguments args) {
 //% if programmatic_launch
   griddepcontrol_launch_dependents();
 //% end
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
 //% if packed_sequences
+  // A head has at least as many tiles as there are sequences.
+  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
   const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
   const Sequence sequence(args, found.batch);
   const i32 head = batch_head;

@@ -124,6 +124,10 @@ struct WarpPart {
 //% include schedule/key_tiles_per_${key_tile_head}
 //% include schedule/tile_id_${tile_id}
 // Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
+//% if packed_sequences
+//% include schedule/key_tile_record
+
+//% end
 //% include schedule/key_tile_order_${key_tile_order}
 
 //% include schedule/key_tile
@@ -257,6 +261,9 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const i32 index = tile_in_order(args, take_tile_id(args, shared));
+//% if packed_sequences
+  if (index < 0) return;
+//% end
   const i32 warp = warp_index();
   const WarpPart part(warp);
   load_keys(args, KeyTile(args, index), shared);

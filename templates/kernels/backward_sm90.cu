@@ -123,6 +123,10 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% end
 //% include schedule/key_tiles_per_${key_tile_head}
 //% include schedule/tile_id_${tile_id}
+//% if packed_sequences
+//% include schedule/key_tile_record
+
+//% end
 //% include schedule/key_tile_order_${key_tile_order}
 //% include schedule/${key_tile}
 //% if visible_blocks
@@ -262,6 +266,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     barriers.init();
     griddepcontrol_launch_dependents();
   }
+//% if packed_sequences
+  griddepcontrol_wait();  // the list of tiles is another kernel's
+//% end
 //% if clustered
   barrier_cluster_sync();
 //% else

@@ -19,9 +19,9 @@ struct KeyTile {
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
 //% end
 //% if packed_sequences
-    const TileOfSequence found(args.cu_seqlens_kv, args.batch, args.seq_kv, tile, kBlockKv);
-    tile = found.tile;
-    sequence = Sequence(args, found.batch);
+    const ListedTile listed(args.key_tile_list, tile);
+    tile = listed.tile;
+    sequence = listed.sequence;
     head = head_of_all;
 //% else
     sequence = Sequence(args, head_of_all / heads);

@@ -6,17 +6,22 @@
 // under a causal mask is the longest, then the next tile.
 //% end
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
+//% if packed_sequences
+  const i32 listed = listed_tiles(args), heads = ${tile_heads}${tile_parts}, section_tiles = args.section_heads * listed;
+  if (number >= heads * listed) return -1;
+//% else
 //% if query_parts
   const i32 heads = ${tile_heads} * kQueryParts;  // each part counts as one
   const i32 section_tiles = args.section_heads * args.key_tiles;
 //% else
   const i32 heads = ${tile_heads}, section_tiles = args.section_heads * args.key_tiles;
 //% end
+//% end
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
   const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
   const i32 tile = place / here;
 //% if last_tile_first
-  return (first + place - tile * here) * args.key_tiles + args.key_tiles - 1 - tile;
+  return (first + place - tile * here) * args.key_tiles + ${listed_tiles} - 1 - tile;
 //% else
   return (first + place - tile * here) * args.key_tiles + tile;
 //% end

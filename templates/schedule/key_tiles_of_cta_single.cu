@@ -6,6 +6,11 @@ struct KeyTilesOfCta {
   // Calls work with the index of each tile.
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
+//% if packed_sequences
+    const i32 index = tile_in_order(args, number);
+    if (index >= 0) work(index);
+//% else
     work(tile_in_order(args, number));
+//% end
   }
 };

@@ -20,7 +20,7 @@ struct KeyTilesOfCta {
     bar_warp_sync();
     if (lane_index() == 0) {
       const i32 number = next_tile.take(args);
-      st_shared_b32(place(slot), static_cast<u32>(number < args.tiles ? tile_in_order(args, number) : -1));
+      st_shared_b32(place(slot), static_cast<u32>(${tile_of_number}));
       mbarrier_arrive(barriers.tile_full(stage(slot)));
     }
     bar_warp_sync();
@@ -29,6 +29,9 @@ struct KeyTilesOfCta {
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot& slot, const Work& work) const {
     i32 index = first(args);
+//% if packed_sequences
+    if (index < 0) return;
+//% end
 #pragma unroll 1
     do {
       work(index);

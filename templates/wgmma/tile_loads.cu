@@ -32,7 +32,13 @@ struct TileLoads {
 
   // The first tile.
   __device__ __forceinline__ void begin_cta(const Arguments& args, const Barriers& barriers, u32 shared) {
+//% if packed_sequences
+    const i32 first = KeyTilesOfCta::first(args);
+    if (first < 0) return;
+    const KeyTile tile(args, first);
+//% else
     const KeyTile tile(args, KeyTilesOfCta::first(args));
+//% end
     if (lane_index() == 0) {
       const i32 head_kv = TileHeads::of_keys(args, tile.head);
       const MapPlace place = place_of_keys(args, tile.sequence, tile.tile);

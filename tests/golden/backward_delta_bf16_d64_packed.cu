@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source d7d2dd4dc77fa953
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source a77967b36bf18657
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_95d8eee4225eba78 {
+namespace attune_f1ff5e62bd46e458 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -16,16 +16,26 @@ using u32 = unsigned int;
 using i64 = long long;
 
 constexpr u32 kWarpSize = 32;
+constexpr u32 kAllLanes = 0xffffffffu;
 
 __device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }  // in the CTA
 __device__ __forceinline__ u32 lane_index() { return threadIdx.x % kWarpSize; }
 __device__ __forceinline__ u32 block_index() { return blockIdx.x; }    // of the CTA in the grid
 
+// The same in all lanes of a warp, and known to the compiler as such.
+__device__ __forceinline__ u32 warp_index() { return __shfl_sync(kAllLanes, threadIdx.x / kWarpSize, 0); }
+
 struct alignas(16) Vec4 { u32 x, y, z, w; };  // 16 bytes: eight 16-bit elements
 
+__device__ __forceinline__ void st_global_b32(void* to, u32 x) {
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
 __device__ __forceinline__ void st_global_f32(void* to, float x) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void st_global_v4_b32(void* to, Vec4 x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 __device__ __forceinline__ i32 ld_global_i32(const i32* from) {
@@ -52,6 +62,12 @@ template <int kMask>
 __device__ __forceinline__ float shfl_sync_bfly_f32(float x) {
   float r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(r) : "f"(x), "n"(kMask));
+  return r;
+}
+template <int kMask>
+__device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
   return r;
 }
 
@@ -100,8 +116,9 @@ struct Arguments {
   const i32* cu_seqlens_kv;
   i32 seq_kv;
   i32 batch;
+  u32* key_tile_list;
 };
-constexpr u32 kArgumentBytes = 144;
+constexpr u32 kArgumentBytes = 152;
 
 constexpr i32 kHeadDimV = 64, kElementBytes = 2, kRows = 64, kThreads = 128, kRowLanes = 8;
 constexpr i32 kChunks = kHeadDimV / 8, kRowsAtOnce = kThreads / kRowLanes;
@@ -179,6 +196,67 @@ struct TileOfSequence {
     tile = number - first_tile(batch);
   }
 };
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
+  return args.seq_kv / kRows + args.batch;
+}
+constexpr i32 kBlockKv = 64;
+// The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
+// 12 words each, of which the last ones are those of the first tile alone, or of none.
+constexpr i32 kListedWords = 12, kListedCount = 8;
+__device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
+  u32* const to = list + kListedWords * static_cast<i64>(place);
+  st_global_v4_b32(to, {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.queries)});
+  st_global_v4_b32(to + 4, {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
+                            static_cast<u32>(sequence.stored_keys)});
+}
+struct ListedTile {
+  Sequence sequence;
+  i32 tile;
+
+  __device__ __forceinline__ ListedTile(const u32* list, i32 place) {
+    const u32* const from = list + kListedWords * static_cast<i64>(place);
+    const Vec4 first = ld_global_v4_b32(from), second = ld_global_v4_b32(from + 4);
+    tile = static_cast<i32>(first.x);
+    sequence.batch = static_cast<i32>(first.y);
+    sequence.first_query = static_cast<i32>(first.z);
+    sequence.queries = static_cast<i32>(first.w);
+    sequence.stored_queries = static_cast<i32>(second.x);
+    sequence.first_key = static_cast<i32>(second.y);
+    sequence.keys = static_cast<i32>(second.z);
+    sequence.stored_keys = static_cast<i32>(second.w);
+  }
+};
+__device__ __forceinline__ i32 listed_tiles(const Arguments& args) { return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x); }
+
+__device__ __forceinline__ i32 sum_of_warp(i32 x) {
+  u32 sum = static_cast<u32>(x);
+  sum += shfl_sync_bfly_b32<16>(sum);
+  sum += shfl_sync_bfly_b32<8>(sum);
+  sum += shfl_sync_bfly_b32<4>(sum);
+  sum += shfl_sync_bfly_b32<2>(sum);
+  return static_cast<i32>(sum + shfl_sync_bfly_b32<1>(sum));
+}
+
+// Puts the tiles of keys of one sequence on the list, for a whole warp: behind those of sequences with more queries, whose tiles take longer and are taken first.
+__device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch) {
+  const auto tiles_of = [](const Sequence& sequence) { return sequence.stored_keys / kBlockKv + (sequence.stored_keys % kBlockKv != 0); };
+  const i32 queries = Sequence(args, batch).queries;
+  i32 all = 0, before = 0;
+  for (i32 other = static_cast<i32>(lane_index()); other < args.batch; other += kWarpSize) {
+    const Sequence one(args, other);
+    all += tiles_of(one);
+    if (one.queries > queries || (one.queries == queries && other < batch)) before += tiles_of(one);
+  }
+  all = sum_of_warp(all);
+  before = sum_of_warp(before);
+  // Of sequences that begin before the one before them has ended there may be more than the list has places for.
+  const i32 places = blocks_of_keys<kBlockKv>(args);
+  const Sequence sequence(args, batch);  // looked up again: registers are short
+  for (i32 tile = static_cast<i32>(lane_index()); tile < tiles_of(sequence); tile += kWarpSize)
+    if (before + tile < places) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);
+  if (batch == 0 && lane_index() == 0) st_global_b32(args.key_tile_list + kListedCount, static_cast<u32>(all < places ? all : places));
+}
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair))); }
 __device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16))); }
@@ -194,8 +272,10 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta(const __grid_constant__ Arguments args) {
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
+  // A head has at least as many tiles as there are sequences.
+  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
   const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
   const Sequence sequence(args, found.batch);
   const i32 head = batch_head;
@@ -229,4 +309,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_95d8eee4225eba78
+}  // namespace attune_f1ff5e62bd46e458

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head dq=ordered · source ce8cb489391ee920
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head dq=ordered · source 3d98cba811cb738f
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -23,7 +23,7 @@
 //    50176  dS  [64][64], transposed
 //    58368  end
 
-namespace attune_5690a28d6bf92027 {
+namespace attune_bdb790ab0d5d4048 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -89,6 +89,12 @@ __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   return r;
 }
 
+__device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
+  Vec4 r;
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from));
+  return r;
+}
+
 // Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
 __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   u32 r;
@@ -107,20 +113,6 @@ __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// The number of the highest bit that is set in x, which is not 0.
-__device__ __forceinline__ u32 bfind_b32(u32 x) {
-  u32 r;
-  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
-  return r;
-}
-
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
-__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
-  u32 r;
-  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
-  return r;
 }
 
 __device__ __forceinline__ float fma_rn_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -198,6 +190,7 @@ struct Arguments {
   float* d_q_sums;
   u32* dq_tickets;
   u32* tile_counter;
+  u32* key_tile_list;
   float* d_k_sums;
   float* d_v_sums;
   u32* dkdv_tickets;
@@ -229,7 +222,7 @@ struct Arguments {
   float softmax_scale_log2;
   i32 section_heads;
 };
-constexpr u32 kArgumentBytes = 264;
+constexpr u32 kArgumentBytes = 272;
 
 constexpr i32 kHeadDimQk = 64, kHeadDimV = 64;  // elements of a row of Q and K, and of V and O
 constexpr i32 kElementBytes = 2;
@@ -410,23 +403,6 @@ __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& seq
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
 // The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
 // them. So few loads wait for each other.
-struct TileOfSequence {
-  i32 batch, tile;
-
-  __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
-    i32 left = sequences;  // in question, from `batch` on
-    while (left > 1) {
-      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
-      const bool begun = place < left && first_tile(batch + place) <= number;
-      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
-      batch += last;
-      left = left - last < apart ? left - last : apart;
-    }
-    tile = number - first_tile(batch);
-  }
-};
 __device__ __forceinline__ i32 workspace_batch(const Sequence&) { return 0; }
 template <i32 kRows>
 __device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
@@ -874,14 +850,43 @@ __device__ __forceinline__ i32 take_tile_id(const Arguments& args, u32 shared) {
   return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
 }
 // Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
+// The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
+// 12 words each, of which the last ones are those of the first tile alone, or of none.
+constexpr i32 kListedWords = 12, kListedCount = 8;
+__device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
+  u32* const to = list + kListedWords * static_cast<i64>(place);
+  st_global_v4_b32(to, {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.queries)});
+  st_global_v4_b32(to + 4, {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
+                            static_cast<u32>(sequence.stored_keys)});
+}
+struct ListedTile {
+  Sequence sequence;
+  i32 tile;
+
+  __device__ __forceinline__ ListedTile(const u32* list, i32 place) {
+    const u32* const from = list + kListedWords * static_cast<i64>(place);
+    const Vec4 first = ld_global_v4_b32(from), second = ld_global_v4_b32(from + 4);
+    tile = static_cast<i32>(first.x);
+    sequence.batch = static_cast<i32>(first.y);
+    sequence.first_query = static_cast<i32>(first.z);
+    sequence.queries = static_cast<i32>(first.w);
+    sequence.stored_queries = static_cast<i32>(second.x);
+    sequence.first_key = static_cast<i32>(second.y);
+    sequence.keys = static_cast<i32>(second.z);
+    sequence.stored_keys = static_cast<i32>(second.w);
+  }
+};
+__device__ __forceinline__ i32 listed_tiles(const Arguments& args) { return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x); }
+
 // Heads form sections whose queries, dO and sums of dQ stay in L2 together. Consecutive CTAs take the last tile of every head of a section, then the
 // tile before it: under a causal mask it sees the fewest queries, and adds to each block before the tiles that meet the block later.
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
-  const i32 heads = TileHeads::count(args), section_tiles = args.section_heads * args.key_tiles;
+  const i32 listed = listed_tiles(args), heads = TileHeads::count(args), section_tiles = args.section_heads * listed;
+  if (number >= heads * listed) return -1;
   const i32 section = number / section_tiles, first = section * args.section_heads, place = number - section * section_tiles;
   const i32 here = heads - first < args.section_heads ? heads - first : args.section_heads;
   const i32 tile = place / here;
-  return (first + place - tile * here) * args.key_tiles + args.key_tiles - 1 - tile;
+  return (first + place - tile * here) * args.key_tiles + listed - 1 - tile;
 }
 
 struct KeyTile {
@@ -892,9 +897,9 @@ struct KeyTile {
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    const TileOfSequence found(args.cu_seqlens_kv, args.batch, args.seq_kv, tile, kBlockKv);
-    tile = found.tile;
-    sequence = Sequence(args, found.batch);
+    const ListedTile listed(args.key_tile_list, tile);
+    tile = listed.tile;
+    sequence = listed.sequence;
     head = head_of_all;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
@@ -1019,6 +1024,7 @@ __device__ __forceinline__ void finish_key_gradients(const Arguments& args, cons
 extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const i32 index = tile_in_order(args, take_tile_id(args, shared));
+  if (index < 0) return;
   const i32 warp = warp_index();
   const WarpPart part(warp);
   load_keys(args, KeyTile(args, index), shared);
@@ -1053,4 +1059,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5690a28d6bf92027
+}  // namespace attune_bdb790ab0d5d4048

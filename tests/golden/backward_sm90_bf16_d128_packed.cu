@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source c4dcd2f74f1a45f1
+// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source 3795b82174b46afe
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_48d609de564f0b34 {
+namespace attune_f343cd765ea309a9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -82,6 +82,12 @@ __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   return r;
 }
 
+__device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
+  Vec4 r;
+  asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from));
+  return r;
+}
+
 // Two floats rounded to 16 bits: `high` to the upper half (PTX's operand order).
 __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   u32 r;
@@ -98,13 +104,6 @@ template <int kMask>
 __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   u32 r;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(x), "n"(kMask));
-  return r;
-}
-
-// The number of the highest bit that is set in x, which is not 0.
-__device__ __forceinline__ u32 bfind_b32(u32 x) {
-  u32 r;
-  asm("bfind.u32 %0, %1;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -378,6 +377,7 @@ struct Arguments {
   TensorMap d_o_map;
   float* statistics;
   float* d_q_sums;
+  u32* key_tile_list;
   void* d_k;
   void* d_v;
   i64 d_k_stride_batch;
@@ -548,23 +548,6 @@ __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& seq
 __device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
 // The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
 // them. So few loads wait for each other.
-struct TileOfSequence {
-  i32 batch, tile;
-
-  __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
-    batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
-    i32 left = sequences;  // in question, from `batch` on
-    while (left > 1) {
-      const i32 apart = (left - 1) / kWarpSize + 1, place = static_cast<i32>(lane_index()) * apart;
-      const bool begun = place < left && first_tile(batch + place) <= number;
-      const i32 last = apart * static_cast<i32>(bfind_b32(redux_sync_or_b32(begun ? 1u << lane_index() : 0)));
-      batch += last;
-      left = left - last < apart ? left - last : apart;
-    }
-    tile = number - first_tile(batch);
-  }
-};
 __device__ __forceinline__ i32 workspace_batch(const Sequence&) { return 0; }
 template <i32 kRows>
 __device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
@@ -668,8 +651,41 @@ struct TileHeads {
 };
 // CTAs take tiles in the order of their numbers.
 __device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+// The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
+// 12 words each, of which the last ones are those of the first tile alone, or of none.
+constexpr i32 kListedWords = 12, kListedCount = 8;
+__device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
+  u32* const to = list + kListedWords * static_cast<i64>(place);
+  st_global_v4_b32(to, {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.queries)});
+  st_global_v4_b32(to + 4, {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
+                            static_cast<u32>(sequence.stored_keys)});
+}
+struct ListedTile {
+  Sequence sequence;
+  i32 tile;
+
+  __device__ __forceinline__ ListedTile(const u32* list, i32 place) {
+    const u32* const from = list + kListedWords * static_cast<i64>(place);
+    const Vec4 first = ld_global_v4_b32(from), second = ld_global_v4_b32(from + 4);
+    tile = static_cast<i32>(first.x);
+    sequence.batch = static_cast<i32>(first.y);
+    sequence.first_query = static_cast<i32>(first.z);
+    sequence.queries = static_cast<i32>(first.w);
+    sequence.stored_queries = static_cast<i32>(second.x);
+    sequence.first_key = static_cast<i32>(second.y);
+    sequence.keys = static_cast<i32>(second.z);
+    sequence.stored_keys = static_cast<i32>(second.w);
+  }
+};
+__device__ __forceinline__ i32 listed_tiles(const Arguments& args) { return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x); }
+
 // CTAs take all tiles of a head, then those of the next.
-__device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
+__device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
+  const i32 listed = listed_tiles(args);
+  if (number >= TileHeads::count(args) * listed) return -1;
+  const i32 head = number / listed;
+  return head * args.key_tiles + number - head * listed;
+}
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -678,9 +694,9 @@ struct KeyTile {
   __device__ __forceinline__ KeyTile(const Arguments& args, i32 index) {
     tile = index % args.key_tiles;
     const i32 head_of_all = index / args.key_tiles, heads = TileHeads::count(args);
-    const TileOfSequence found(args.cu_seqlens_kv, args.batch, args.seq_kv, tile, kBlockKv);
-    tile = found.tile;
-    sequence = Sequence(args, found.batch);
+    const ListedTile listed(args.key_tile_list, tile);
+    tile = listed.tile;
+    sequence = listed.sequence;
     head = head_of_all;
     first_key = tile * kBlockKv;
     keys = key_count(args, sequence) - first_key < kBlockKv ? key_count(args, sequence) - first_key : kBlockKv;
@@ -732,7 +748,8 @@ struct KeyTilesOfCta {
   // Calls work with the index of each tile.
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
-    work(tile_in_order(args, number));
+    const i32 index = tile_in_order(args, number);
+    if (index >= 0) work(index);
   }
 };
 
@@ -1323,6 +1340,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     barriers.init();
     griddepcontrol_launch_dependents();
   }
+  griddepcontrol_wait();  // the list of tiles is another kernel's
   bar_sync();
   if (warp < kWarpgroupWarps) {
     if (kDqRegisters != 0) setmaxnreg_dec<kDqRegisters>();
@@ -1338,4 +1356,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_48d609de564f0b34
+}  // namespace attune_f343cd765ea309a9

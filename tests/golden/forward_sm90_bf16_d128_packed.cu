@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source f01fb311e8598afc
+// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source ca4afdb474c4232a
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   164128  end
 
-namespace attune_e7531a43a1ad4c68 {
+namespace attune_841cf5ac3a38f579 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -646,7 +646,9 @@ struct Barriers {
   __device__ __forceinline__ u32 v_empty(i32 stage) const { return base + 64 + 8 * stage; }
   __device__ __forceinline__ u32 record_full(i32 stage) const { return base + 80 + 8 * stage; }
   __device__ __forceinline__ u32 record_empty(i32 stage) const { return base + 112 + 8 * stage; }
-  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 144 + 4 * q_stage; }
+  __device__ __forceinline__ u32 tile_of(i32 q_stage) const { return base + 152 + 4 * q_stage; }
+  // The producer asks for the next tile.
+  __device__ __forceinline__ u32 asked() const { return base + 144; }
   __device__ __forceinline__ i32 record(i32 place) const { return static_cast<i32>(base + 160 + kTileRecordBytes * place); }
 
   __device__ __forceinline__ void init() const {
@@ -667,6 +669,7 @@ struct Barriers {
       mbarrier_init(record_full(i), 1);
       mbarrier_init(record_empty(i), kConsumerWarps);
     }
+    mbarrier_init(asked(), 1);
     fence_mbarrier_init();
   }
 };
@@ -712,9 +715,10 @@ struct ConsumerTiles {
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
   }
 };
-// Numbers are those of tiles of packed sequences. A warp that does nothing else finds out what they are, ahead of all others: it passes over numbers of no tile,
+// Numbers are those of tiles of packed sequences. A warp that does nothing else finds out what they are while others work: it passes over numbers of no tile,
 // and leaves a record of each tile, behind the last one a word that says so. Others name a tile by where its record is. A consumer warp leaves a record when it
-// has stored the tile's results, for it reads there once more where they lie.
+// has stored the tile's results, for it reads there once more where they lie. The next tile is looked for when the producer asks, with a few blocks left to
+// copy: a CTA that took its tiles earlier would keep them from others, which have nothing to do in the end.
 constexpr u32 kTileRecords = 4;
 
 // A place in the ring of records.
@@ -742,6 +746,7 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, const Barriers
       mbarrier_wait_parity(barriers.record_empty(slot.stage()), slot.parity() ^ 1);
       store_tile_record(static_cast<u32>(barriers.record(slot.stage())), placed);
       mbarrier_arrive(barriers.record_full(slot.stage()));
+      mbarrier_wait_parity(barriers.asked(), slot.passed % 2);
     }
     ++slot.passed;
   }
@@ -765,6 +770,9 @@ struct FoundTiles {
     return static_cast<i32>(ld_shared_b32(static_cast<u32>(at))) < 0 ? -1 : at;
   }
   __device__ __forceinline__ void publish(i32, const Barriers&, PipelineSlot<kQStages>) const {}
+  // To be called once a tile, when so many blocks are left to copy, or fewer where it has no more.
+  static constexpr i32 kAskedAt = 2;
+  __device__ __forceinline__ void ask(const Barriers& barriers) const { mbarrier_arrive(barriers.asked()); }
 };
 
 // For consumer warps.
@@ -826,7 +834,10 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
     load_tile<kQPanelStride>(shared + kQOffset + q.stage * kQTileBytes, args.q_map, barriers.q_full(q.stage), tile.head,
                               place_of_queries(args, tile.sequence, QueryTile::position_of(tile.first_row)));
     q.advance();
+    i32 left = tile.blocks.end - tile.blocks.begin;
+    if (left <= tiles.kAskedAt) tiles.ask(barriers);
     for (; block > tile.blocks.begin; --block) {
+      if (--left == tiles.kAskedAt) tiles.ask(barriers);
       load_k(tile, block - 1);
       load_v(tile, block);
     }
@@ -1342,4 +1353,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_e7531a43a1ad4c68
+}  // namespace attune_841cf5ac3a38f579

@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "generator/families/backward_common/key_tiles.h"
+#include "generator/families/backward_common/workspace.h"
 #include "generator/families/shared/rows.h"
 #include "generator/text/attention_bindings.h"
 
 namespace attune {
 namespace {
+constexpr int kMostCtasOfRows = 16;  // of an SM, that any GPU runs
 
 Arguments delta_arguments(const AttentionProblem& problem) {
   Arguments fields;
@@ -17,7 +22,7 @@ Arguments delta_arguments(const AttentionProblem& problem) {
   append(&fields, {Scalar::heads_q, Scalar::seq_q, Scalar::query_tiles});
   append_lengths(&fields, problem);
   if (problem.has_used_lengths()) fields.push_back(Scalar::seq_kv);
-  if (problem.packed) fields.push_back(Scalar::batch);
+  if (problem.packed) append(&fields, {Scalar::batch, Workspace{kKeyTileList}});
   return fields;
 }
 
@@ -25,8 +30,9 @@ Arguments delta_arguments(const AttentionProblem& problem) {
 
 const char* name_of(StatisticsOrder order) { return order == StatisticsOrder::pairs ? "pairs" : "columns"; }
 
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, bool followed,
-                          TemplateBindings* bindings) {
+KernelLaunch delta_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                          StatisticsOrder order, bool followed, TemplateBindings* bindings) {
+  const int block_q = config.block_q;
   KernelLaunch launch;
   const int lanes = std::max(2, row_lanes(problem));  // so that a warp's rows divide any block
   launch.threads = kThreadsOfRows;
@@ -43,6 +49,10 @@ KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, Statisti
   bind_sequence(problem, bindings);
   bindings->conditions["packed_sequences"] = problem.packed;
   bindings->set("tile_of_sequence", problem.packed ? "found.tile" : "tile");
+  bind_list_of_key_tiles(config, bindings);
+  // What few CTAs do for the list must not take registers from all: rows come as fast as many loads are under way.
+  const int ctas = std::min(kMostCtasOfRows, device.threads_per_sm / launch.threads);
+  bindings->set("launch_bounds", problem.packed ? fmt::format("kThreads, {}", ctas) : "kThreads");
   bindings->set("head_dim_v", problem.head_dim_v());
   return launch;
 }

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "generator/config/kernel_config.h"
+#include "generator/device/device_spec.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
 #include "generator/text/renderer.h"
@@ -20,10 +22,10 @@ enum class StatisticsOrder {
 
 const char* name_of(StatisticsOrder order);  ///< "pairs", "columns": as templates name their parts
 
-/// The launch of kernels/backward_delta, not rendered yet, for tiles of `block_q` queries, and what its template is
-/// bound to beside the type and the head dim. followed: by a programmatic launch, which may begin when all its CTAs
-/// have.
-KernelLaunch delta_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, bool followed,
-                          TemplateBindings* bindings);
+/// The launch of kernels/backward_delta, not rendered yet, for the kernel of key tiles of `config`, and what its
+/// template is bound to beside the type and the head dim. followed: by a programmatic launch, which may begin when all
+/// its CTAs have.
+KernelLaunch delta_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                          StatisticsOrder order, bool followed, TemplateBindings* bindings);
 
 }  // namespace attune

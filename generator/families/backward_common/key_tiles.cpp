@@ -52,6 +52,15 @@ std::int32_t key_tile_section_heads(const AttentionProblem& problem, const Kerne
   return launch.section_heads(problem);
 }
 
+void bind_list_of_key_tiles(const KernelConfig& config, TemplateBindings* bindings) {
+  // Orders with the last tile first walk through the list backwards.
+  const bool last_first = config.dq == DqAccumulation::ordered;
+  bindings->set("block_kv", config.block_kv);
+  bindings->set("listed_before", last_first ? "fewer" : "more");
+  bindings->set("listed_before_operator", last_first ? "<" : ">");
+  bindings->set("listed_as", last_first ? "less time and are taken later" : "longer and are taken first");
+}
+
 void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings) {
   const bool sums = adds_key_sums(config), tickets = takes_tickets(config), parts = config.query_parts > 1;
   bindings->conditions["query_parts"] = parts;
@@ -71,10 +80,12 @@ void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config,
   if (config.tile_order == TileOrder::l2_sections) {
     bindings->set("key_tile_order", "l2_sections");
     bindings->conditions["last_tile_first"] = last_first;
-    bindings->set("tile_heads", problem.packed ? "TileHeads::count(args)" : "args.batch * TileHeads::count(args)");
+    bindings->set("listed_tiles", problem.packed ? "listed" : "args.key_tiles");
   } else {
     bindings->set("key_tile_order", last_first ? "head_major_reversed" : "head_major");
   }
+  bindings->set("tile_heads", problem.packed ? "TileHeads::count(args)" : "args.batch * TileHeads::count(args)");
+  bindings->set("tile_parts", parts ? " * kQueryParts" : "");
   bindings->set("tile_head", parts ? "query head and one part of its queries" : sums ? "query head" : "key/value head");
   bindings->set("loops", parts  ? "for each block of queries of the part"
                          : sums ? "for each block of queries"

@@ -35,6 +35,9 @@ void set_key_tile_sections(const KernelConfig& config, const DeviceSpec& device,
 std::int32_t key_tile_section_heads(const AttentionProblem& problem, const KernelConfig& config,
                                     const DeviceSpec& device);
 
+/// What schedule/list_key_tiles is bound to: the longest tiles come first.
+void bind_list_of_key_tiles(const KernelConfig& config, TemplateBindings* bindings);
+
 /// What the templates of every kernel of key tiles name: whose tiles they are, which one a CTA takes, where dK and dV
 /// go.
 void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config, TemplateBindings* bindings);

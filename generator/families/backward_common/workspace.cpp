@@ -13,6 +13,12 @@ namespace attune {
 namespace {
 constexpr int kLeastBlock = 16;                            // rows that share a ticket
 constexpr int kAllRows = std::numeric_limits<int>::max();  // of a head, which have one number together
+
+// For each head, of which the first one's is written.
+WorkspaceBuffer key_tile_list(int rows) {
+  constexpr std::size_t kListedBytes = 48;  // as templates/schedule/key_tile_record.cu has them
+  return {kKeyTileList, kListedBytes, rows, false, TileRows::keys};
+}
 }  // namespace
 
 bool adds_key_sums(const KernelConfig& config) { return config.kv_grad_per_query_head || config.query_parts > 1; }
@@ -50,6 +56,7 @@ void describe_backward_workspace(const AttentionProblem& problem, const KernelCo
   if (!unordered) plan->ordered_outputs.push_back(Operand::d_q);
   if (problem.sink) plan->ordered_outputs.push_back(Operand::d_sinks);
   plan->buffers.push_back({kStatistics, kStatisticsBytes * rows, config.block_q, false});
+  if (problem.packed) plan->buffers.push_back(key_tile_list(config.block_kv));
 }
 
 std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const DeviceSpec& device, int most_block_q,
@@ -71,6 +78,7 @@ std::size_t most_backward_workspace_bytes(const AttentionProblem& problem, const
       plan.buffers.push_back({sums, sizeof(float) * columns, 1, true, TileRows::keys});
     plan.buffers.push_back({kDkdvTickets, sizeof(std::uint32_t), kLeastBlock, true, TileRows::keys});
   }
+  if (problem.packed) plan.buffers.push_back(key_tile_list(kLeastBlock));
   plan.problem = problem;
   add_most_visible_blocks(BlockWalk::queries, &plan);
   add_most_copied_pairs(&plan);

@@ -15,6 +15,9 @@ inline constexpr Buffer kDkdvTickets{"dkdv_tickets", "u32*"};  ///< how many hav
 
 inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys, that have added all to a query head
 
+/// Of packed sequences: the tiles of keys that they have, and how many.
+inline constexpr Buffer kKeyTileList{"key_tile_list", "u32*"};
+
 /// Whether each query head has tiles of keys of its own, one or one for each part of its queries: dK and dV of the
 /// tiles that hold the same keys are summed in fp32 in the workspace, and another kernel converts them.
 bool adds_key_sums(const KernelConfig& config);

@@ -36,6 +36,7 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   if (of_keys && config.dq != DqAccumulation::separate_kernel) fields.push_back(Workspace{kDqSums});
   if (of_keys && config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
   if (of_keys && takes_tickets(config)) fields.push_back(Workspace{kTileCounter});
+  if (of_keys && problem.packed) fields.push_back(Workspace{kKeyTileList});
   append_strides(&strides, {Operand::q, Operand::k, Operand::v, Operand::d_o});
   if (of_keys && adds_key_sums(config)) {
     append(&fields, {Workspace{kDkSums}, Workspace{kDvSums}});
@@ -74,7 +75,7 @@ class Launches {
 
   void add_delta() {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem_, config_.block_q, kOrder, false, &bindings);
+    KernelLaunch launch = delta_launch(problem_, config_, device_, kOrder, false, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
 

@@ -30,6 +30,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append(&fields, {Workspace{kStatistics}, Workspace{kDqSums}});
   if (config.dq == DqAccumulation::ordered) fields.push_back(Workspace{kDqTickets});
   if (counts_tiles(config)) fields.push_back(Workspace{kTileCounter});
+  if (problem.packed) fields.push_back(Workspace{kKeyTileList});
   if (config.fused_convert) {
     append(&fields, {Workspace{kFinishedTiles}, Pointer{Operand::d_q}});
     append_strides(&fields, {Operand::d_q});
@@ -47,7 +48,7 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
-  if (config.tile_scheduler != TileScheduler::single) fields.push_back(Scalar::tiles);
+  if (config.tile_scheduler != TileScheduler::single && !problem.packed) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) {
     if (!problem.packed) fields.push_back(Scalar::batch);
     fields.push_back(Scalar::section_heads);
@@ -248,7 +249,10 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));
   const bool pair = config.cluster > 1;
   bindings.conditions["clustered"] = pair;
-  if (!pair) bindings.conditions["packed_sequences"] = problem.packed;
+  bindings.conditions["packed_sequences"] = problem.packed;
+  if (config.tile_scheduler != TileScheduler::single)
+    bindings.set("tile_of_number", problem.packed ? "tile_in_order(args, number)"
+                                                  : "number < args.tiles ? tile_in_order(args, number) : -1");
   bind_sequence_words(problem, &bindings);
   bindings.set("cluster", config.cluster);
   bindings.set("key_tile", pair ? "key_tile_of_cluster" : "key_tile");
@@ -320,7 +324,7 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
   };
   {
     TemplateBindings bindings;
-    KernelLaunch launch = delta_launch(problem, config.block_q, kOrder, true, &bindings);
+    KernelLaunch launch = delta_launch(problem, config, device, kOrder, true, &bindings);
     add("backward_delta", std::move(launch), std::move(bindings));
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
