@@ -35,7 +35,15 @@ struct KeyPart {
   }
 };
 
+//% if packed_sequences
+// The place of a row's result of a part: (part, heads, queries of all sequences).
+//% else
 // The place of a row's result of a part: (part, batch, heads, queries).
+//% end
 __device__ __forceinline__ i64 partial_row(const Arguments& args, const Sequence& sequence, const KeyPart& part, i32 head, i64 row) {
+//% if packed_sequences
+  return static_cast<i64>(part.part) * args.heads_q * packed_query_rows(args) + packed_query_row(args, sequence, head, row);
+//% else
   return static_cast<i64>(part.part) * args.batch * args.heads_q * packed_query_rows(args) + packed_query_row(args, sequence, head, row);
+//% end
 }

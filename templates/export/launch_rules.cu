@@ -83,6 +83,21 @@ inline std::int64_t filling_parts(std::int64_t tiles, std::int64_t slots) {
   return parts_in(kMostWaves);
 }
 
+// A call of as many sequences of equal lengths as packed ones, each in a batch entry of its own.
+inline Call with_equal_lengths(Call call) {
+  if (!call.packed) return call;
+  const std::int64_t queries = ceil_div(call.seq_q, call.batch), keys = ceil_div(call.seq_kv, call.batch);
+  if (call.diagonals_move) {
+    const std::int64_t moved = call.seq_kv - call.seq_q - (keys - queries);
+    call.first_diagonal -= moved;
+    call.last_diagonal -= moved;
+  }
+  call.seq_q = queries;
+  call.seq_kv = keys;
+  call.packed = false;
+  return call;
+}
+
 // Keys that a tile sees at most: those of its band, as far as any query sees them.
 inline std::int64_t most_keys(const Call& call, int tile_queries) {
   const auto clamped = [&](std::int64_t key) { return std::clamp<std::int64_t>(key, 0, call.seq_kv); };
@@ -95,10 +110,11 @@ inline std::int64_t most_keys(const Call& call, int tile_queries) {
 inline std::int64_t parts_of(const Split& split, const Call& call) {
   if (split.parts == kFixed) return ceil_div(call.seq_kv, split.least_keys);
   if (split.parts != kFill) return split.parts;
-  const std::int64_t heads = call.batch * call.heads_q, rows = heads * call.seq_q;
-  const std::int64_t tiles = heads / split.tile_heads * ceil_div(call.seq_q, split.tile_queries);
+  const Call equal = with_equal_lengths(call);
+  const std::int64_t heads = equal.batch * equal.heads_q, rows = heads * equal.seq_q;
+  const std::int64_t tiles = heads / split.tile_heads * ceil_div(equal.seq_q, split.tile_queries);
   const std::int64_t most =
-      std::min({most_keys(call, split.tile_queries) / split.least_keys, split.most_rows / rows, std::int64_t{kMostParts}});
+      std::min({most_keys(equal, split.tile_queries) / split.least_keys, split.most_rows / rows, std::int64_t{kMostParts}});
   return std::max<std::int64_t>(1, std::min(filling_parts(tiles, split.slots), most));
 }
 

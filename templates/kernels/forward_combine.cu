@@ -111,9 +111,12 @@ struct Parts {
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
-  const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
+  const i32 heads = ${row_heads}, parts = args.key_parts, warp = static_cast<i32>(warp_index());
   const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
   if (row >= rows) return;
+//% if packed_sequences
+  if (row % packed_query_rows(args) < ld_global_i32(args.cu_seqlens_q)) return;  // in no sequence
+//% end
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
   const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
 //% if programmatic_launch

@@ -129,14 +129,12 @@ struct QueryTile {
   __device__ __forceinline__ explicit QueryTile(const Arguments& args) {
 //% if split
     key_part = KeyPart(args, block_index());
-    const TileIndex index = tile_index(args, key_part.tile);
-//% else
+//% end
 //% if packed_sequences
-    const PackedTile placed(args, tile_index(args, block_index()));
+    const PackedTile placed(args, tile_index(args, ${tile_number}));
     const TileIndex index = placed.index;
 //% else
-    const TileIndex index = tile_index(args, block_index());
-//% end
+    const TileIndex index = tile_index(args, ${tile_number});
 //% end
 //% include attention/heads_of_tile
     first_row = index.tile * kBlockQ;

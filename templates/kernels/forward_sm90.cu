@@ -161,7 +161,12 @@ struct QueryTile {
   // record: where what the tile is has been left.
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 record) : QueryTile(args, load_tile_record(static_cast<u32>(record))) {}
   __device__ __forceinline__ QueryTile(const Arguments& args, const PackedTile& placed) {
+//% if split
+    key_part = KeyPart(args, placed.index.tile);
+    const TileIndex index = {key_part.tile, placed.index.batch_head};
+//% else
     const TileIndex index = placed.index;
+//% end
 //% else
   __device__ __forceinline__ QueryTile(const Arguments& args, i32 number) {
 //% if split

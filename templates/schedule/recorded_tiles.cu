@@ -23,8 +23,17 @@ __device__ __forceinline__ void find_tiles(const Arguments& args, const Barriers
   ProducerTiles numbers;
   RecordSlot slot;
   for (i32 number = numbers.first(args, barriers); number >= 0; number = take_number(args, barriers, numbers)) {
+//% if split
+    // Each part of the keys counts as a tile, in the record too.
+    const KeyPart part(args, number);
+    PackedTile placed(args, tile_index(args, part.tile));
+//% else
     const PackedTile placed(args, tile_index(args, number));
+//% end
     if (placed.index.tile * (${tile_positions}) >= placed.sequence.stored_queries) continue;
+//% if split
+    placed.index.tile = placed.index.tile * args.key_parts + part.part;
+//% end
     if (lane_index() == 0) {
       mbarrier_wait_parity(barriers.record_empty(slot.stage()), slot.parity() ^ 1);
       store_tile_record(static_cast<u32>(barriers.record(slot.stage())), placed);

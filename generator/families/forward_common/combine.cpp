@@ -32,7 +32,7 @@ constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);  // of a row: its ma
 // predicted without this (docs/notebook/search.md). What SMs get from L2 together, of its rate, is predicted.
 constexpr double kCombineLaunchMicroseconds = 5, kL2Share = 0.5;
 
-std::int64_t rows_of(const AttentionProblem& problem) { return problem.batch * problem.heads_q * problem.seq_q; }
+std::int64_t rows_of(const AttentionProblem& problem) { return problem.row_batch() * problem.heads_q * problem.seq_q; }
 std::int64_t most_rows(const DeviceSpec& device) { return kRowsPerSm * device.sm_count; }
 std::int64_t most_rows_of_fixed_parts(const DeviceSpec& device) { return kMoreRowsOfFixedParts * most_rows(device); }
 
@@ -54,7 +54,11 @@ ArgumentLayout combine_arguments(const AttentionProblem& problem) {
   append_pointers(&fields, {Operand::o, Operand::lse});
   append_row_end(&fields, problem);
   append_strides(&fields, {Operand::o});
-  append(&fields, {Scalar::batch, Scalar::heads_q, Scalar::seq_q});
+  if (problem.packed)
+    append_pointers(&fields, {Operand::cu_seqlens_q});
+  else
+    fields.push_back(Scalar::batch);
+  append(&fields, {Scalar::heads_q, Scalar::seq_q});
   append_score_unit(&fields, problem);
   if (!problem.adds_to_scores()) fields.push_back(Scalar::softmax_scale_log2);
   fields.push_back(Scalar::key_parts);
@@ -83,10 +87,6 @@ KeySplit key_split(const KernelConfig& config, const DeviceSpec& device, int slo
 void check_key_parts(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                      std::vector<std::string>* reasons) {
   if (config.key_parts == 1) return;
-  if (problem.packed) {
-    reasons->push_back("parts: packed sequences have their keys in one part; leave the word out");
-    return;
-  }
   if (config.key_parts == kFixedParts) {
     const std::int64_t parts = ceil_div(problem.seq_kv, kKeysOfPart), rows = rows_of(problem);
     if (rows <= most_rows_of_fixed_parts(device) / parts) return;
@@ -142,9 +142,12 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   } else {
     bindings.set("warps_of_row", warps_of_row);
     bindings.set("headroom", headroom);
+    bindings.set("row_heads", problem.packed ? "args.heads_q" : "args.batch * args.heads_q");
+    bindings.conditions["packed_sequences"] = problem.packed;
   }
   bindings.set("chunk_access", chunk_access(problem));
-  bind_stored_rows(problem, &bindings);
+  // Rows of packed sequences are those of one batch entry: whose they are does not matter here.
+  bindings.set("sequence", "dense");
   render_launch(in_order ? "forward_add_parts" : "forward_combine", plan->kernel_class, device, templates, target,
                 std::move(bindings), &launch);
   plan->launches.push_back(std::move(launch));

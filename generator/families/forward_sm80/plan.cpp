@@ -54,6 +54,7 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
   TemplateBindings bindings;
   bind_forward(problem, config, &bindings);
   bindings.set("kv_source", "dense");
+  bindings.set("tile_number", config.key_parts != 1 ? "key_part.tile" : "block_index()");
   bindings.conditions["raw_parts"] = problem.invariant && config.key_parts != 1;
 
   bindings.set("block_q", config.block_q);

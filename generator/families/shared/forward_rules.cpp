@@ -135,10 +135,6 @@ Adaptation adapt_forward(const Question& question, const KernelConfig& given) {
     changed("without even-tiles, which do not fit");
   }
   if (leave_clusters(problem, &config)) changed(kWithoutClusters);
-  if (problem.packed && config.key_parts != 1) {
-    config.key_parts = 1;
-    changed("without parts, which packed sequences do not have");
-  }
   return adaptation;
 }
 

@@ -129,7 +129,7 @@ TEST_CASE("configs of equal lengths are adapted to packed sequences", "[nogpu]")
       "sm90 q128 kv128 st2 rescale10 overlap=within scheduler=dynamic-persistent | with scheduler=dynamic-persistent, "
       "for sequences of any lengths");
   CHECK(adapted_text("forward bf16 b8 hq8 hkv1 sq800 d128 packed", "sm80 q64 kv64 w4 st2 rescale10 parts4") ==
-        "sm80 q64 kv64 w4 st2 rescale10 | without parts, which packed sequences do not have");
+        "sm80 q64 kv64 w4 st2 rescale10 parts4");
   CHECK(adapted_text("backward bf16 b8 hq8 sq4096 d128 packed",
                      "sm90 q64 kv128 st2 ordered overlap=within dq=atomic fused-convert") ==
         "sm90 q64 kv128 st2 ordered overlap=within dq=atomic | without fused-convert, which packed sequences do not "
