@@ -20,6 +20,9 @@ Where a file holds a problem and the same one `deterministic`, they make one row
 A shapes file is what `attune tune --shapes` takes: JSON (an array of texts such as "forward bf16 b4 hq16 sq4096 d128 causal", or of objects)
 or CSV with a header; tuner/sweep/shapes_file.h lists the fields. "causal" is aligned bottom right, "causal-top-left" as PyTorch's is_causal has it.
 
+Packed sequences (the word packed) have the lengths of their distribution, those with which `attune tune` times them; they stand beside
+FlashAttention-2's operator for such, and FlashAttention-3's, whose library --attention-3 names, as the wheels of xformers 0.0.33 and 0.0.34 hold one.
+
 A peer library is a shared object with the C interface of peer_library.h, beside this file: NAME=PATH, where NAME begins its functions and
 stands in the table.
 
@@ -46,6 +49,7 @@ sys.path.insert(0, str(FOLDER))
 from comparison import BadInput, tables  # noqa: E402
 from comparison.contenders import OWN, PASSES, prepare  # noqa: E402
 from comparison.differences import measure_variants  # noqa: E402
+from comparison.flash_operators import load_attention_3  # noqa: E402
 from comparison.gpu_state import GpuState, Watch  # noqa: E402
 from comparison.inputs import KINDS, UNIT_NORMAL, Data, make_inputs, parse_data  # noqa: E402
 from comparison.peer_library import PeerLibrary  # noqa: E402
@@ -151,7 +155,8 @@ class Comparison:
         prepared = {name: self.prepared[kernel] for name, kernel in self._kernels_of(row).items()}
         inputs = make_inputs(self.torch, problem, options.seed, data)
         timed = PASSES[problem.pass_](self.torch, self.attune, problem, inputs, prepared, self.peers, options.seed,
-                                      copies_for(options.protocol, inputs[: 3 if problem.pass_ == "forward" else 4], self.l2_bytes))
+                                      copies_for(options.protocol, inputs[: 3 if problem.pass_ == "forward" else 4], self.l2_bytes),
+                                      options.attention_3 is not None)
         found = {"problem": problem.text(), "title": problem.title(), "shape": dataclasses.asdict(problem),
                  "data": data.text(), "meaning": data.meaning(), "config": prepared["attune"].config,
                  "origin": prepared["attune"].origin, "tuned_for": prepared["attune"].detail, "contenders": {}}
@@ -237,6 +242,8 @@ def parse_arguments():
     parser.add_argument("--config", metavar="TEXT", help="this config for every problem, instead of the picked one")
     parser.add_argument("--peer-library", type=peer_library, action="append", default=[], metavar="NAME=PATH",
                         help="a further contender; may be repeated")
+    parser.add_argument("--attention-3", type=pathlib.Path, metavar="FILE",
+                        help="a library that registers FlashAttention-3's operators, flash_attn_3::fwd and ::bwd, with PyTorch: a further contender, fa3")
     parser.add_argument("--data", type=kinds_of_data, default=[], metavar="LIST",
                         help="kinds of data, such as normal:8,sink:12,equal, or suite, which is all that attention must serve (default normal:1): "
                         "each problem is timed with each. " + "; ".join(f"{name}: {meaning.format('N')}" for name, meaning in KINDS.items()))
@@ -262,6 +269,8 @@ def main():
     names = [name for name, _ in options.peer_library]
     if len(set(names)) < len(names):
         raise BadInput("--peer-library: two have one name")
+    if options.attention_3 and "fa3" in names:
+        raise BadInput("--peer-library: --attention-3 already makes a contender fa3")
     peers = [PeerLibrary(name, path) for name, path in options.peer_library]
 
     try:
@@ -272,6 +281,12 @@ def main():
         raise BadInput("PyTorch sees no GPU")
     import attune_kernels as attune
 
+    if options.attention_3:
+        try:
+            load_attention_3(torch, options.attention_3.absolute())
+        except (OSError, RuntimeError) as error:
+            raise BadInput(f"--attention-3 {options.attention_3}: {error}") from None
+        names = ["fa3", *names]
     comparison = Comparison(torch, attune, options, peers)
     print("  ".join(f"{name} {value}" for name, value in comparison.machine.items()))
     print("  ".join(["limits:", *(f"{name} {value:g}" for name, value in comparison.limits.items())]) if comparison.limits else "no NVML")

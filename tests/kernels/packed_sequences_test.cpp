@@ -11,10 +11,12 @@
 namespace attune::tests {
 namespace {
 
-const Configs kSm80 = {"sm80 q64 kv32 w4 st2", "sm80 q16 kv16 w1 st3 rescale10 order=tile-major",
+const Configs kSm80 = {"sm80 q64 kv32 w4 st2",
+                       "sm80 q16 kv16 w1 st3 rescale10 order=tile-major",
                        "sm80 q128 kv48 w4 st1 qsmem order=tile-major-reversed rescale8",
                        "sm80 q32 kv16 w2 st2 rescale10 pack-gqa order=head-major-reversed",
-                       "sm80 q16 kv16 w1 st2 pack-gqa parts=fill", "sm80 q64 kv32 w4 st2 rescale10 parts3"};
+                       "sm80 q16 kv16 w1 st2 pack-gqa parts=fill",
+                       "sm80 q64 kv32 w4 st2 rescale10 parts3"};
 const Configs kSm90 = {"sm90 q64 kv32 st2 rescale8",
                        "sm90 q128 kv48 st2 qreg ordered overlap=within rescale8 scheduler=static-persistent qst2",
                        "sm90 q192 kv32 st2 pingpong rescale8 scheduler=dynamic-persistent order=l2-sections-reversed",

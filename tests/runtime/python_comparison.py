@@ -25,6 +25,7 @@ import fake_torch  # noqa: E402
 fake_torch.install()
 import compare_with_torch  # noqa: E402
 from comparison import BadInput, inputs, peer_library, problems, references, stored, tables, timing  # noqa: E402
+from comparison.sequence_lengths import distributed_lengths  # noqa: E402
 
 
 class Shapes(unittest.TestCase):
@@ -106,6 +107,23 @@ class Shapes(unittest.TestCase):
             self.assertEqual(problems.parse_problem(" ".join(reversed(text.split()))).text(), text)
         self.assertEqual(problems.parse_problem("sq4 causal@0 scale0.125 hkv1").text(), "forward bf16 b1 hq1 sq4 d64 causal")
         self.assertEqual(problems.parse_problem("sq4 skv9 causal@5").text(), "forward bf16 b1 hq1 sq4 skv9 d64 causal")
+
+    def test_packed_sequences(self):
+        text = "backward bf16 b12 hq4 hkv2 sq512 d64 causal sink packed"
+        problem = problems.parse_problem(text)
+        self.assertEqual((problem.text(), problem.title()), (text, "bf16 12 log-uniform H4/2 T512 D64 causal sinks"))
+        lengths = [7, 13, 27, 54, 19, 108, 5, 152, 38, 3, 76, 10]  # as the library has them: tests/generator/problem/sequence_lengths.cpp
+        self.assertEqual(problem.sequence_lengths(), list(zip(lengths, lengths)))
+        self.assertEqual(problem.attended_pairs(), sum(n * (n + 1) // 2 for n in lengths))
+        self.assertEqual(problem.flops(), 10 * 64 * 4 * problem.attended_pairs())
+        top_left = problems.parse_problem("b3 sq30 skv60 causal-top-left packed lengths=equal")
+        self.assertEqual(top_left.text(), "forward bf16 b3 hq1 sq30 skv60 d64 causal-top-left packed lengths=equal")
+        self.assertEqual(top_left.alone(10, 20).text(), "forward bf16 b1 hq1 sq10 skv20 d64 causal-top-left")
+        self.assertEqual(problems.parse_problem("b2 sq20 skv60 causal packed").alone(9, 11).text(), "forward bf16 b1 hq1 sq9 skv11 d64 causal")
+        self.assertEqual(sum(distributed_lengths("one-long", 1000, 7)), 1000)
+        for wrong, words in (("sq5 lengths=equal", "say packed, too"), ("sq5 packed lengths=some", "does not understand"), ("sq5 packed bias=bhqk", "no bias")):
+            with self.assertRaisesRegex(BadInput, words):
+                problems.parse_problem(wrong)
 
     def test_pairs_of_windows(self):
         for text in ("sq5 skv9 window=3,1", "sq9 skv5 window=2,0", "sq7 window=open,2", "sq7 window=0,open", "sq3 skv40 window=5,5"):

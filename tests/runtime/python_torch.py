@@ -29,6 +29,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
 from attune_kernels import _calls, _library, _ops, _sdpa  # noqa: E402
+from comparison import inputs, packed, problems  # noqa: E402
 from recording_library import RecordingLibrary  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -360,6 +361,35 @@ class Sdpa(unittest.TestCase):
         ended = subprocess.run([sys.executable, "-c", program, BINDING], capture_output=True, text=True)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertNotIn("verriding a previously registered kernel", ended.stderr)
+
+
+class Comparison(unittest.TestCase):
+    """What compare_with_torch.py holds outputs to."""
+
+    def test_packed_sequences_are_held_to_each_alone(self):
+        problem = problems.parse_problem("backward bf16 b5 hq4 hkv2 sq200 d64 causal packed")
+        q, k, v, grad_out = inputs.make_inputs(torch, problem, 1, device="cpu")
+        terms = inputs.terms_of(torch, problem, 1, "cpu")
+        self.assertEqual(terms["cu_seqlens_q"].tolist()[-1], 200)
+        self.assertTrue(torch.equal(inputs.as_seen(problem, inputs.as_attune_takes_it(problem, q)), q))
+        out, lse, grads, first = torch.zeros_like(q), torch.zeros(q.shape[:3]), [torch.zeros_like(one) for one in (q, k, v)], 0
+        for rows, _ in problem.sequence_lengths():
+            here, first = slice(first, first + rows), first + rows
+            leaves = [one[:, :, here].double().requires_grad_() for one in (q, k, v)]
+            keys, values = (one.repeat_interleave(2, 1) for one in leaves[1:])
+            scores = (problem.softmax_scale * leaves[0] @ keys.mT).masked_fill(torch.ones(rows, rows, dtype=torch.bool).triu(1), -torch.inf)
+            exact = scores.softmax(-1) @ values
+            out[:, :, here], lse[:, :, here] = exact.to(q.dtype), scores.logsumexp(-1).float()
+            for grad, one in zip(grads, torch.autograd.grad(exact, leaves, grad_out[:, :, here].double())):
+                grad[:, :, here] = one.to(q.dtype)
+        of_output = packed.PackedReference(torch, problem, q, k, v, 1, terms)
+        of_gradients = packed.PackedGradientReference(torch, problem, q, k, v, grad_out, terms)
+        self.assertTrue(of_output.errors(out, lse, inputs.UNIT_NORMAL)["within"])
+        self.assertTrue(of_gradients.errors(grads, inputs.UNIT_NORMAL)["within"])
+        out[0, 0, 0] += 1
+        grads[1][0, -1, -1] += 1
+        self.assertFalse(of_output.errors(out, lse, inputs.UNIT_NORMAL)["within"])
+        self.assertFalse(of_gradients.errors(grads, inputs.UNIT_NORMAL)["within"])
 
 
 result = unittest.main(exit=False).result

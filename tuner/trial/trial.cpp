@@ -250,7 +250,8 @@ struct TrialBench::State {
       repeated[Operand::lse].data = nullptr;
       // There are fewer lengths than entries.
       repeated[Operand::seqused_q].data = repeated[Operand::seqused_kv].data = nullptr;
-      runtime.launch(long_running, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(), nullptr);
+      runtime.launch(long_running, long_problem, repeated, reinterpret_cast<void*>(used.pointer()), used.bytes(),
+                     nullptr);
     };
     std::int64_t most_ctas = 1;  // of a launch
     for (const KernelLaunch& launch : long_running.plan.launches)

@@ -3,7 +3,9 @@
 import dataclasses
 import typing
 
-from .inputs import DTYPES, as_attune_takes_it, shapes_without_memory, terms_of
+from .flash_operators import attention_3, packed_attention_2
+from .inputs import DTYPES, as_attune_takes_it, as_seen, shapes_without_memory, terms_of
+from .packed import PackedGradientReference, PackedReference
 from .peer_library import PeerAttention
 from .references import GradientReference, Reference
 
@@ -114,13 +116,18 @@ def _element(pairs, batch, head, query, key):
     return pairs[tuple(0 if size == 1 else place for size, place in zip(pairs.shape, places)) + (key,)]
 
 
-def other_makers(torch, problem, of_backend, terms):
-    """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem."""
+def other_makers(torch, problem, of_backend, terms, has_attention_3):
+    """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem; of packed
+    sequences FlashAttention-2's operator alone. FlashAttention-3's where PyTorch knows them."""
+    functions = {"fa3": attention_3(torch, problem, terms)} if has_attention_3 else {}
+    if problem.packed:
+        functions["fa2"] = packed_attention_2(torch, problem, terms)
+        return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
     of_pairs = bool(problem.bias or problem.attention_mask)
     if of_pairs:
         terms = {**terms, "combined": _combined(torch, problem, terms)}
-    functions = {name: lambda *tensors, name=name: torch_attention(torch, problem, name, terms, *tensors) for name in torch_backends()
-                 if of_pairs or name != "efficient"}
+    functions.update((name, lambda *tensors, name=name: torch_attention(torch, problem, name, terms, *tensors)) for name in torch_backends()
+                     if of_pairs or name != "efficient")
     if problem.softcap != 0 or problem.window is not None or terms:
         functions["flex"] = FlexAttention(torch, problem, terms)
     return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
@@ -147,14 +154,15 @@ def copies_of(inputs, count):
 class ForwardPass:
     """Makers of contenders by name, in the order of a table. Each forward writes its LSE where it can."""
 
-    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
+    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1, has_attention_3=False):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = [(q, k, v) for q, k, v, _ in copies_of(inputs, copies)]
         self._terms = terms_of(torch, problem, seed)
-        self._reference = (lambda: Reference(torch, problem, *self._sets[0], seed, self._terms)), None
+        reference = PackedReference if problem.packed else Reference
+        self._reference = (lambda: reference(torch, problem, *self._sets[0], seed, self._terms)), None
         self.makers = {"attune": self._attune}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other, self._terms))
+        self.makers.update(other_makers(torch, problem, self._other, self._terms, has_attention_3))
         self.configs = {"attune": prepared["attune"].config}
 
     def errors(self, name, read, data):
@@ -164,14 +172,14 @@ class ForwardPass:
         return made.errors(*read, data)
 
     def _attune(self, with_lse=True):
-        prepared, layout = self._prepared["attune"], self._problem.layout
+        prepared, problem = self._prepared["attune"], self._problem
 
         def launch(q, k, v):
             out = self._torch.empty_like(q)
             return lambda: prepared(q, k, v, out=out, return_lse=with_lse, **self._terms)
 
-        launches = [launch(*(as_attune_takes_it(layout, tensor) for tensor in tensors)) for tensors in self._sets]
-        return Contender(launches, lambda result: (as_attune_takes_it(layout, result[0]), result[1]))
+        launches = [launch(*(as_attune_takes_it(problem, tensor) for tensor in tensors)) for tensors in self._sets]
+        return Contender(launches, lambda result: (as_seen(problem, result[0]), result[1][None] if problem.packed else result[1]))
 
     def without_lse(self):
         return self._attune(with_lse=False)
@@ -189,18 +197,19 @@ class ForwardPass:
 class BackwardPass:
     """The same of gradients. PyTorch's backends differentiate their own forward's output, peer libraries Attune's."""
 
-    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1):
+    def __init__(self, torch, attune, problem, inputs, prepared, peers, seed, copies=1, has_attention_3=False):
         self._torch, self._problem, self._prepared = torch, problem, prepared
         self._sets = copies_of(inputs, copies)
         self._terms = terms_of(torch, problem, seed)
-        self._reference = (lambda: GradientReference(torch, problem, *self._sets[0], self._terms)), None
+        reference = PackedGradientReference if problem.packed else GradientReference
+        self._reference = (lambda: reference(torch, problem, *self._sets[0], self._terms)), None
         self._forward = []  # O and LSE of each set, as Attune has them
         for q, k, v, _ in self._sets:
             self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, **self._terms,
                                                   **problem_options(problem)))
         self.makers = {name: lambda name=name: self._attune(name) for name in prepared}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
-        self.makers.update(other_makers(torch, problem, self._other, self._terms))
+        self.makers.update(other_makers(torch, problem, self._other, self._terms, has_attention_3))
         self.configs = {name: one.config for name, one in prepared.items()}
 
     def errors(self, name, read, data):
@@ -210,7 +219,7 @@ class BackwardPass:
         return made.errors(read, data)
 
     def _own(self, *tensors):
-        return tuple(as_attune_takes_it(self._problem.layout, tensor) for tensor in tensors)
+        return tuple(as_attune_takes_it(self._problem, tensor) for tensor in tensors)
 
     def _attune(self, name, with_grad_lse=False):
         def launch(tensors, forward):
@@ -221,7 +230,7 @@ class BackwardPass:
             grad_lse = self._torch.randn_like(forward[1]) if with_grad_lse else None
             return lambda: self._prepared[name](grad_out, q, k, v, *forward, grad_lse=grad_lse, grads=grads, **self._terms)
 
-        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: self._own(*grads[:3]))
+        return Contender([launch(*pair) for pair in zip(self._sets, self._forward)], lambda grads: tuple(as_seen(self._problem, grad) for grad in grads[:3]))
 
     def with_grad_lse(self):
         return self._attune("attune", with_grad_lse=True)

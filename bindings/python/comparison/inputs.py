@@ -111,7 +111,7 @@ def make_inputs(torch, problem, seed, data=UNIT_NORMAL, device="cuda"):
     and where keys have offsets, element 0 of each row of Q and K makes these and has no part in that."""
     generator = torch.Generator(device=device).manual_seed(seed)
     of_queries, of_keys = (
-        (problem.batch, heads, seq, problem.head_dim) for heads, seq in ((problem.heads, problem.seq), (problem.kv_heads, problem.kv_seq))
+        (1 if problem.packed else problem.batch, heads, seq, problem.head_dim) for heads, seq in ((problem.heads, problem.seq), (problem.kv_heads, problem.kv_seq))
     )
     keys_drawn = (*of_keys[:2], 1, of_keys[3]) if data.kind in _OF_EQUAL_KEYS else of_keys
     q = _random(torch, data.kind, of_queries, generator, device)
@@ -130,8 +130,8 @@ def make_inputs(torch, problem, seed, data=UNIT_NORMAL, device="cuda"):
 
 def terms_of(torch, problem, seed, device="cuda"):
     """What a problem's terms read beside q, k and v, as arguments of Attune's functions: sinks as large as the LSE of a row of unit normal
-    scores is, slopes as models have them."""
-    terms = {}
+    scores is, slopes as models have them; where packed sequences begin."""
+    terms = begins_of(torch, problem, device) if problem.packed else {}
     if problem.sink:
         generator = torch.Generator(device=device).manual_seed(seed + 1)
         terms["sinks"] = math.log(problem.kv_seq) + torch.randn(problem.heads, generator=generator, device=device)
@@ -171,8 +171,22 @@ def _in_memory_as(layout, tensor):
     return tensor if layout == "bhsd" else tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def as_attune_takes_it(layout, tensor):
-    return tensor if layout == "bhsd" else tensor.transpose(1, 2)
+def as_attune_takes_it(problem, tensor):
+    """A (batch, heads, seq, columns) view in the order of the layout; of packed sequences without a batch."""
+    tensor = tensor[0] if problem.packed else tensor
+    return tensor if problem.layout == "bhsd" else tensor.transpose(-3, -2)
+
+
+def as_seen(problem, tensor):
+    """The other way about."""
+    tensor = tensor if problem.layout == "bhsd" else tensor.transpose(-3, -2)
+    return tensor[None] if problem.packed else tensor
+
+
+def begins_of(torch, problem, device="cuda"):
+    """Where packed sequences begin, and where the last one ends, for queries and for keys, as arguments of Attune's functions."""
+    names = zip(("cu_seqlens_q", "cu_seqlens_kv"), zip(*problem.sequence_lengths()))
+    return {name: torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32) for name, lengths in names}
 
 
 def shapes_without_memory(torch, problem):
@@ -180,7 +194,8 @@ def shapes_without_memory(torch, problem):
     row = torch.empty(problem.head_dim, device="cuda", dtype=getattr(torch, DTYPES[problem.dtype]))
 
     def tensor(heads, seq):
-        shape = (problem.batch, heads, seq) if problem.layout == "bhsd" else (problem.batch, seq, heads)
+        shape = (heads, seq) if problem.layout == "bhsd" else (seq, heads)
+        shape = shape if problem.packed else (problem.batch, *shape)
         return row.expand(*shape, problem.head_dim)
 
     return tensor(problem.heads, problem.seq), *(tensor(problem.kv_heads, problem.kv_seq) for _ in range(2))

@@ -60,6 +60,8 @@ class PeerAttention:
     """One problem's tensors in a library's hands; all as (batch, heads, seq, head_dim) views."""
 
     def __init__(self, torch, library, problem, q, k, v):
+        if problem.packed:
+            raise RuntimeError("has no packed sequences")
         if problem.sink:
             raise RuntimeError("has no sinks")
         if problem.alibi or problem.bias or problem.attention_mask:

@@ -8,12 +8,13 @@ import json
 import re
 
 from . import BadInput
+from .sequence_lengths import DISTRIBUTIONS, distributed_lengths
 
 FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "bias", "bias-fp32",
-          "bias-gradient", "attention-mask", "sink", "layout", "deterministic")
+          "bias-gradient", "attention-mask", "sink", "packed", "layout", "deterministic")
 # Of the tensors of pairs: 1 for each of batch, heads and queries along which one repeats.
 PAIRS = tuple(b + h + q + "k" for b in "1b" for h in "1h" for q in "1q")
-FLAGS = ("deterministic", "alibi", "sink", "bias-fp32", "bias-gradient")
+FLAGS = ("deterministic", "alibi", "sink", "packed", "bias-fp32", "bias-gradient")
 # Word of a number in a problem's text: the attribute that it sets.
 NUMBERS = {"b": "batch", "hq": "heads", "hkv": "kv_heads", "sq": "seq", "skv": "kv_seq", "d": "head_dim", "align": "alignment"}
 
@@ -38,6 +39,8 @@ class Problem:
     bias_gradient: bool = False
     attention_mask: str = ""
     sink: bool = False
+    packed: bool = False  # `batch` sequences lie one behind the other in `seq` rows of queries and `kv_seq` rows of keys
+    lengths: str = "loguniform"  # of DISTRIBUTIONS, of packed sequences
     layout: str = "bshd"
     alignment: int = 16
     deterministic: bool = False
@@ -76,7 +79,7 @@ class Problem:
         words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
         words += ["alibi"] * self.alibi + [f"bias={self.bias}"] * bool(self.bias) + ["bias-fp32"] * self.bias_fp32
         words += ["bias-gradient"] * self.bias_gradient + [f"attention-mask={self.attention_mask}"] * bool(self.attention_mask)
-        words += ["sink"] * self.sink + ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
+        words += ["sink"] * self.sink + ["packed"] * self.packed + [f"lengths={self.lengths}"] * (self.lengths != "loguniform") + ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
         return " ".join(words + ["deterministic"] * self.deterministic)
 
     def title(self):
@@ -85,7 +88,8 @@ class Problem:
         seq = f"S{self.seq}" + f"/{self.kv_seq}" * (self.kv_seq != self.seq)
         window = "" if self.window is None else "window " + ",".join("open" if side < 0 else str(side) for side in self.window)
         mask = window or "full" if not self.is_causal else "causal" if self.is_bottom_right else "causal top left"
-        words = [self.dtype, f"B{self.batch}", heads, seq, f"D{self.head_dim}", mask]
+        batch = f"{self.batch} {DISTRIBUTIONS[self.lengths]}" if self.packed else f"B{self.batch}"
+        words = [self.dtype, batch, heads, seq.replace("S", "T") if self.packed else seq, f"D{self.head_dim}", mask]
         if self.scale is not None:
             words.append(f"scale {_shortest(self.scale)}")
         if self.softcap != 0:
@@ -94,8 +98,19 @@ class Problem:
         words += [f"mask {self.attention_mask}"] * bool(self.attention_mask) + ["sinks"] * self.sink
         return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
 
+    def sequence_lengths(self):
+        """(queries, keys) of each packed sequence."""
+        return list(zip(*(distributed_lengths(self.lengths, rows, self.batch) for rows in (self.seq, self.kv_seq))))
+
+    def alone(self, queries, keys):
+        """The problem of one packed sequence of so many queries and keys."""
+        offset = keys - queries if self.is_causal and self.is_bottom_right else self.mask_offset
+        return dataclasses.replace(self, packed=False, lengths=Problem.lengths, batch=1, seq=queries, kv_seq=keys, mask_offset=offset)
+
     def attended_pairs(self):
-        """(query, key) pairs of one head."""
+        """(query, key) pairs of one head, of packed sequences of all."""
+        if self.packed:
+            return sum(self.alone(*lengths).attended_pairs() for lengths in self.sequence_lengths())
         if self.window is not None:
             return sum(keys.stop - keys.start for keys in map(self.keys_in_window, range(self.seq)))
         if not self.is_causal:
@@ -113,7 +128,7 @@ class Problem:
 
     def flops(self):
         of_pair = {"forward": 4.0, "backward": 10.0}[self.pass_] * self.head_dim
-        return of_pair * self.attended_pairs() * self.batch * self.heads
+        return of_pair * self.attended_pairs() * (1 if self.packed else self.batch) * self.heads
 
     def fast(self):
         return dataclasses.replace(self, deterministic=False)
@@ -149,6 +164,8 @@ def parse_problem(text):
             put(word.replace("-", "_"), True, word)
         elif (pairs := re.fullmatch(r"(bias|attention-mask)=(.*)", word)) and pairs[2] in PAIRS:
             put(pairs[1].replace("-", "_"), pairs[2], word)
+        elif (lengths := re.fullmatch(r"lengths=(.*)", word)) and lengths[1] in DISTRIBUTIONS:
+            put("lengths", lengths[1], word)
         elif window := re.fullmatch(r"window=(\d+|open),(\d+|open)", word):
             put("window", tuple(-1 if side == "open" else int(side) for side in window.groups()), word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
@@ -195,6 +212,10 @@ def _validate(problem, text):
         raise BadInput(f"problem '{text}': bias-fp32 and bias-gradient are said of a bias: name its dimensions, too, such as bias=bhqk")
     if problem.bias_gradient and problem.pass_ == "forward":
         raise BadInput(f"problem '{text}': bias-gradient: only a backward problem has it")
+    if problem.lengths != Problem.lengths and not problem.packed:
+        raise BadInput(f"problem '{text}': lengths={problem.lengths} is said of packed sequences: say packed, too")
+    if problem.packed and (problem.bias or problem.attention_mask):
+        raise BadInput(f"problem '{text}': packed sequences have no bias and no attention mask")
     if problem.alignment not in (2, 16):
         raise BadInput(f"problem '{text}': alignment {problem.alignment}: must be 16 or 2")
     if problem.deterministic and problem.pass_ == "forward":

@@ -75,6 +75,9 @@ TEST_CASE("a distribution shares all rows out, however few there are", "[nogpu]"
   }
   CHECK(distributed_lengths(LengthDistribution::equal, 40, 4) == Lengths64{10, 10, 10, 10});
   CHECK(sorted(distributed_lengths(LengthDistribution::one_long, 60, 4)) == Lengths64{10, 10, 10, 30});
+  // As bindings/python/comparison/sequence_lengths.py has them, too.
+  CHECK(distributed_lengths(LengthDistribution::log_uniform, 512, 12) ==
+        Lengths64{7, 13, 27, 54, 19, 108, 5, 152, 38, 3, 76, 10});
   const Lengths64 even = sorted(distributed_lengths(LengthDistribution::log_uniform, 64 * 1939, 64));
   CHECK((even.front() == 132 && even.back() > 7900));  // as loguniform:64x128-8192, whose mean that is
 }
