@@ -81,6 +81,8 @@ class PeerSuites(unittest.TestCase):
                                           ("test_flash_attn_varlen_causal", {"paged_kv_block_size": None}, None),
                                           ("test_flash_attn_varlen_causal", {"paged_kv_block_size": 256}, self.script.CACHE),
                                           ("test_flash_attn_combine", {}, "combining results of parts of the keys"),
+                                          ("test_flash_attn_varlen_combine_linearize", {}, None),
+                                          ("test_flash_attn_varlen_paged_kv_num_splits", {}, "operators of flash_attn_2_cuda"),
                                           ("test_flash3_bw_compatibility", {}, "operators of torch.ops.flash_attn_3")]:
             self.assertEqual(self.script.not_served_by(name, parameters), feature)
         for feature in {name for _, name in self.script.BY_NAME} | {name for *_, name in self.script.BY_PARAMETER}:

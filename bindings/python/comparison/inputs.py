@@ -172,15 +172,16 @@ def _in_memory_as(layout, tensor):
 
 
 def as_attune_takes_it(problem, tensor):
-    """A (batch, heads, seq, columns) view in the order of the layout; of packed sequences without a batch."""
-    tensor = tensor[0] if problem.packed else tensor
+    """A (batch, heads, seq, columns) view in the order of the layout; of packed sequences without a batch. Its gradient is a view, too: that of
+    tensor[0] would be a copy, in the time of whoever differentiates."""
+    tensor = tensor.squeeze(0) if problem.packed else tensor
     return tensor if problem.layout == "bhsd" else tensor.transpose(-3, -2)
 
 
 def as_seen(problem, tensor):
     """The other way about."""
     tensor = tensor if problem.layout == "bhsd" else tensor.transpose(-3, -2)
-    return tensor[None] if problem.packed else tensor
+    return tensor.unsqueeze(0) if problem.packed else tensor
 
 
 def begins_of(torch, problem, device="cuda"):
