@@ -87,7 +87,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .bias = row[kBias],
                              .attention_mask = row[kAttentionMask],
                              .bias_gradient = row[kBiasGradient] == 1,
-                             .lengths = static_cast<Lengths>(row[kLengthsOf]),
+                             .lengths = static_cast<LengthChoice>(row[kLengthsOf]),
                              .placement = test.placement});
   test.problem.pass = Pass::backward;
   test.with_lse = row[kLse] == 1;
@@ -127,7 +127,7 @@ void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
   sizes[kSoftcap] = std::size(kSoftcaps);
   sizes[kBias] = std::size(kBiases);
   sizes[kAttentionMask] = std::size(kAttentionMasks);
-  sizes[kLengthsOf] = 3;
+  sizes[kLengthsOf] = kLengthChoices;
   sizes[kGroup] = std::size(kGroups);
   sizes[kDq] = std::size(kWaysToDq);
   sizes[kPlacement] = 3;
@@ -137,7 +137,8 @@ void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
   sizes[kQueryPartsFactor] = std::size(kQueryParts);
   const auto allowed = [&](const FactorChoice& row) {
     const BackwardCase test = case_of(row);
-    return work_of(test) <= max_work && infeasibility(test.problem, test.config, devices.spec()).empty();
+    return is_served(test.problem) && work_of(test) <= max_work &&
+           infeasibility(test.problem, test.config, devices.spec()).empty();
   };
   const std::vector<FactorChoice> rows = pairwise(sizes, allowed, 1, kTries).rows;
   for (std::size_t row = part.begin(rows.size()); row < part.end(rows.size()); ++row) {

@@ -27,6 +27,7 @@ constexpr int kEmulatedExponentials[] = {0, 2, 8};
 constexpr int kPromotionBlocks[] = {0, 1, 3};
 constexpr int kKeyParts[] = {1, 3, kFillParts};
 constexpr Placement kPlacements[] = {Placement::packed, Placement::padded, Placement::reversed};
+constexpr int kFewSequences = 5, kManySequences = 37;  // that are packed
 
 enum Factor {
   kDtype,
@@ -81,7 +82,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kSoftcap] = std::size(kSoftcaps);
   sizes[kBias] = std::size(kBiases);
   sizes[kAttentionMask] = std::size(kAttentionMasks);
-  sizes[kLengthsOf] = 3;
+  sizes[kLengthsOf] = kLengthChoices;
   sizes[kPlacement] = 3;
   sizes[kRowsFactor] = std::size(kRows);
   sizes[kBlockKvFactor] = std::size(kBlockKv);
@@ -120,7 +121,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .sink = row[kSink] == 1,
                              .bias = row[kBias],
                              .attention_mask = row[kAttentionMask],
-                             .lengths = static_cast<Lengths>(row[kLengthsOf]),
+                             .lengths = static_cast<LengthChoice>(row[kLengthsOf]),
                              .placement = test.placement});
   test.with_lse = row[kLse] == 0;
   if (test.placement == Placement::padded) test.problem.softmax_scale = 0.3f;
@@ -161,8 +162,11 @@ double work_of(const ForwardCase& test) {
   const auto padded = [](std::int64_t length, int block) {
     return static_cast<double>((length + block - 1) / block * block);
   };
-  return padded(test.problem.seq_q, test.config.block_q) * padded(test.problem.seq_kv, test.config.block_kv) *
-         test.problem.head_dim * static_cast<double>(test.problem.batch * test.problem.heads_q);
+  // Of packed sequences each has a tile of its own.
+  const double sequences = static_cast<double>(test.problem.packed ? test.problem.batch - 1 : 0);
+  return (padded(test.problem.seq_q, test.config.block_q) + sequences * test.config.block_q) *
+         padded(test.problem.seq_kv, test.config.block_kv) * test.problem.head_dim *
+         static_cast<double>(test.problem.row_batch() * test.problem.heads_q);
 }
 
 }  // namespace
@@ -183,7 +187,12 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.attention_mask = pairs.attention_mask;
   problem.bias_gradient = choice.bias_gradient && problem.bias != PairTensor::none;
   problem.sink = choice.sink;
-  problem.lengths = choice.lengths;
+  problem.packed = choice.lengths >= LengthChoice::packed;
+  if (problem.packed) problem.batch = choice.batch == 1 ? kFewSequences : kManySequences;
+  problem.lengths = choice.lengths == LengthChoice::whole ? Lengths::whole
+                    : choice.lengths == LengthChoice::used || choice.lengths == LengthChoice::packed
+                        ? Lengths::used
+                        : Lengths::used_top_left;
   const std::int64_t aligned = problem.seq_kv - problem.seq_q;
   switch (choice.mask) {
     case MaskChoice::none:
@@ -209,10 +218,15 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   return problem;
 }
 
+bool is_served(const AttentionProblem& problem) {
+  return !problem.packed || (!problem.has_pair_tensors() && !problem.invariant);
+}
+
 CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {
     const ForwardCase test = case_of(row, family);
-    return work_of(test) <= max_work && infeasibility(test.problem, test.config, device).empty();
+    return is_served(test.problem) && work_of(test) <= max_work &&
+           infeasibility(test.problem, test.config, device).empty();
   };
   const PairwiseTable table = pairwise(factor_sizes(family), allowed, seed, kTries);
   CaseTable cases;

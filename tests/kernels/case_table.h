@@ -21,6 +21,10 @@ inline constexpr std::string_view kBiases[] = {"", " bias=bhqk", " bias=1hqk bia
                                                " bias=11qk"};
 inline constexpr std::string_view kAttentionMasks[] = {"", " attention-mask=b1qk", " attention-mask=b11k"};
 
+/// packed: the rows of all batch entries lie in those of one, as sequences of random lengths, many of none.
+enum class LengthChoice { whole, used, used_top_left, packed, packed_top_left };
+inline constexpr int kLengthChoices = 5;
+
 /// What the tables of all kernels vary of a problem.
 struct ProblemChoice {
   bool fp16 = false;
@@ -32,10 +36,12 @@ struct ProblemChoice {
   bool alibi = false, sink = false;
   int bias = 0, attention_mask = 0;  ///< of kBiases and kAttentionMasks
   bool bias_gradient = false;        ///< of backward, where there is a bias
-  Lengths lengths = Lengths::whole;
+  LengthChoice lengths = LengthChoice::whole;
   Placement placement = Placement::packed;  ///< reversed rows count as unaligned: TMA cannot copy them
 };
 AttentionProblem problem_of(const ProblemChoice& choice);
+/// Whether there are kernels for what a choice of fields asks together.
+bool is_served(const AttentionProblem& problem);
 
 /// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, ALiBi,
 /// biases, attention masks, sinks, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and

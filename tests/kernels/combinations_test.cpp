@@ -51,7 +51,7 @@ AttentionProblem drawn_problem(Draw& draw) {
                                          .sink = draw.coin(),
                                          .bias = draw.below(static_cast<int>(std::size(kBiases))),
                                          .attention_mask = draw.below(static_cast<int>(std::size(kAttentionMasks))),
-                                         .lengths = static_cast<Lengths>(draw.below(3))});
+                                         .lengths = static_cast<LengthChoice>(draw.below(kLengthChoices))});
   problem.pass = draw.coin() ? Pass::backward : Pass::forward;
   problem.bias_gradient = problem.pass == Pass::backward && problem.bias != PairTensor::none && draw.coin();
   problem.deterministic = problem.pass == Pass::backward && draw.below(3) == 0;
@@ -60,7 +60,9 @@ AttentionProblem drawn_problem(Draw& draw) {
 }
 
 double work_of(const AttentionProblem& problem) {
-  return static_cast<double>(problem.batch * problem.heads_q) * static_cast<double>((problem.seq_q + 63) / 64 * 64) *
+  const std::int64_t sequences = problem.packed ? problem.batch : 1;  // each with a tile of its own
+  return static_cast<double>(problem.row_batch() * problem.heads_q) *
+         static_cast<double>((problem.seq_q + 63) / 64 * 64 + 64 * (sequences - 1)) *
          static_cast<double>((problem.seq_kv + 63) / 64 * 64) * problem.head_dim;
 }
 
@@ -78,7 +80,7 @@ void check_combinations(Devices& devices, std::size_t count, TablePart part = {}
   for (std::uint32_t seed = 1; drawn < part.end(count); ++seed) {
     Draw draw(seed);
     const AttentionProblem problem = drawn_problem(draw);
-    if (work_of(problem) > kMostWork || drawn++ < part.begin(count)) continue;
+    if (!is_served(problem) || work_of(problem) > kMostWork || drawn++ < part.begin(count)) continue;
     const KernelConfig config = drawn_config(problem, devices.spec(), draw);
     INFO("seed " << seed);
     if (problem.pass == Pass::forward) {

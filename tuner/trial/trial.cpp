@@ -261,9 +261,9 @@ struct TrialBench::State {
   }
 
   std::string protocol() const {
-    const std::string cold =
-        tensors.copies() == 1 ? "cold by size: inputs exceed 4 L2; full queue, events"
-                              : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", tensors.copies());
+    std::string cold = tensors.copies() == 1
+                           ? "cold by size: inputs exceed 4 L2; full queue, events"
+                           : fmt::format("cold by rotation: {} copies, 2 L2; full queue, events", tensors.copies());
     if (timed_begins.bytes() == 0) return cold;
     return fmt::format("{}; {} lengths", cold,
                        kLengthDistributionNames[static_cast<std::size_t>(problem.distribution)]);
