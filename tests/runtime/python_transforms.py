@@ -25,7 +25,7 @@ except ImportError:
     sys.exit(77)
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _ops  # noqa: E402
+from attune_kernels import _drop_in, _ops, flash_attn, flash_attn_interface  # noqa: E402
 import cpu_attention  # noqa: E402
 
 cpu_attention.install()
@@ -282,6 +282,21 @@ class WithSlopes(unittest.TestCase):
             _, indices, begins, _, lengths = unpad_input(tensor, mask, torch.tensor([[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]))
             self.assertEqual((indices.tolist(), begins.tolist(), begins.dtype, lengths.tolist()), ([0, 1, 2, 3, 5, 8], [0, 4, 5, 6], torch.int32, [3, 0, 1]))
             torch.testing.assert_close(index_first_axis(tensor.flatten(0, 1), indices), tensor.flatten(0, 1)[indices])
+
+    def test_compiled_programs_of_flash_attn_with_packed_sequences(self):
+        torch._dynamo.reset()
+        torch.manual_seed(7)
+        begins = torch.tensor([0, 5, 18, 30], dtype=torch.int32)
+        # But for the device, which is another one here.
+        with unittest.mock.patch.object(_drop_in, "_check", lambda q, k, v, begins: (q.shape[-1], begins[0].shape[0] - 1)):
+            for module in flash_attn, flash_attn_interface:
+                results = []
+                for function in module.flash_attn_varlen_func, torch.compile(module.flash_attn_varlen_func, fullgraph=True, backend="aot_eager"):
+                    leaves = [torch.randn(30, heads, 64, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(heads)).requires_grad_() for heads in (4, 2, 2)]
+                    out = function(*leaves, begins, begins, 13, 13, causal=True)
+                    results.append([out, *torch.autograd.grad(out.float().square().sum(), leaves)])
+                for one, other in zip(*results, strict=True):
+                    torch.testing.assert_close(one, other, atol=0, rtol=0)
 
     def test_gradients_of_packed_sequences(self):
         torch._dynamo.reset()
