@@ -115,7 +115,7 @@ typedef struct attune_problem {
   int32_t mask;
   int64_t mask_offset; /* for ATTUNE_MASK_CAUSAL_OFFSET */
   float softmax_scale; /* positive; 0: 1/sqrt(head_dim). A double below 7.1e-46 becomes 0 on its way into this field */
-  int32_t layout;      /* order of packed tensors: for choosing a config only, strides tell where elements are */
+  int32_t layout;      /* order of contiguous tensors: for choosing a config only, strides tell where elements are */
   int32_t device; /* 0: the GPU of the calling thread's current CUDA context (the first, if it has none), which must be
                      that GPU's primary context; n: ordinal n - 1, by its primary context */
   int32_t alignment; /* bytes that every row of Q, K, V, O and of their gradients starts at a multiple of: 16 (0: 16),
