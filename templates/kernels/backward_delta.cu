@@ -48,8 +48,6 @@ extern "C" __global__ void __launch_bounds__(${launch_bounds}) ${entry}(const __
 //% end
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
 //% if packed_sequences
-  // A head has at least as many tiles as there are sequences.
-  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
   const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
   const Sequence sequence(args, found.batch);
   const i32 head = batch_head;
@@ -87,5 +85,9 @@ extern "C" __global__ void __launch_bounds__(${launch_bounds}) ${entry}(const __
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
     //% include tile/statistics_${statistics_order}
   }
+//% if packed_sequences
+  // A head has at least as many tiles as there are sequences.
+  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
+//% end
 }
 //% include primitives/entry/${target}

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source a77967b36bf18657
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source 07faf86c4c98f2db
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_f1ff5e62bd46e458 {
+namespace attune_4c2ff59f33b551c3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -229,33 +229,33 @@ struct ListedTile {
 };
 __device__ __forceinline__ i32 listed_tiles(const Arguments& args) { return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x); }
 
-__device__ __forceinline__ i32 sum_of_warp(i32 x) {
-  u32 sum = static_cast<u32>(x);
-  sum += shfl_sync_bfly_b32<16>(sum);
-  sum += shfl_sync_bfly_b32<8>(sum);
-  sum += shfl_sync_bfly_b32<4>(sum);
-  sum += shfl_sync_bfly_b32<2>(sum);
-  return static_cast<i32>(sum + shfl_sync_bfly_b32<1>(sum));
+// Sums that end at `most`: of sequences that begin before the one before them has ended there may be more tiles than any number says.
+__device__ __forceinline__ u32 sum_up_to(u32 most, u32 x, u32 y) { return x + y < most ? x + y : most; }
+__device__ __forceinline__ i32 sum_of_warp_up_to(u32 most, u32 x) {
+  x = sum_up_to(most, x, shfl_sync_bfly_b32<16>(x));
+  x = sum_up_to(most, x, shfl_sync_bfly_b32<8>(x));
+  x = sum_up_to(most, x, shfl_sync_bfly_b32<4>(x));
+  x = sum_up_to(most, x, shfl_sync_bfly_b32<2>(x));
+  return static_cast<i32>(sum_up_to(most, x, shfl_sync_bfly_b32<1>(x)));
 }
 
 // Puts the tiles of keys of one sequence on the list, for a whole warp: behind those of sequences with more queries, whose tiles take longer and are taken first.
 __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch) {
   const auto tiles_of = [](const Sequence& sequence) { return sequence.stored_keys / kBlockKv + (sequence.stored_keys % kBlockKv != 0); };
   const i32 queries = Sequence(args, batch).queries;
-  i32 all = 0, before = 0;
+  const u32 places = static_cast<u32>(blocks_of_keys<kBlockKv>(args));
+  u32 all_of_lane = 0, before_of_lane = 0;
   for (i32 other = static_cast<i32>(lane_index()); other < args.batch; other += kWarpSize) {
     const Sequence one(args, other);
-    all += tiles_of(one);
-    if (one.queries > queries || (one.queries == queries && other < batch)) before += tiles_of(one);
+    const u32 tiles = static_cast<u32>(tiles_of(one));
+    all_of_lane = sum_up_to(places, all_of_lane, tiles);
+    if (one.queries > queries || (one.queries == queries && other < batch)) before_of_lane = sum_up_to(places, before_of_lane, tiles);
   }
-  all = sum_of_warp(all);
-  before = sum_of_warp(before);
-  // Of sequences that begin before the one before them has ended there may be more than the list has places for.
-  const i32 places = blocks_of_keys<kBlockKv>(args);
+  const i32 all = sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
   const Sequence sequence(args, batch);  // looked up again: registers are short
   for (i32 tile = static_cast<i32>(lane_index()); tile < tiles_of(sequence); tile += kWarpSize)
-    if (before + tile < places) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);
-  if (batch == 0 && lane_index() == 0) st_global_b32(args.key_tile_list + kListedCount, static_cast<u32>(all < places ? all : places));
+    if (before + tile < static_cast<i32>(places)) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);
+  if (batch == 0 && lane_index() == 0) st_global_b32(args.key_tile_list + kListedCount, static_cast<u32>(all));
 }
 
 __device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair))); }
@@ -274,8 +274,6 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 
 extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta(const __grid_constant__ Arguments args) {
   const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
-  // A head has at least as many tiles as there are sequences.
-  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
   const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
   const Sequence sequence(args, found.batch);
   const i32 head = batch_head;
@@ -306,7 +304,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta
     st_global_f32(statistics, lse_log2);
     st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
   }
+  // A head has at least as many tiles as there are sequences.
+  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f1ff5e62bd46e458
+}  // namespace attune_4c2ff59f33b551c3
