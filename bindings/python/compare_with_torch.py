@@ -21,7 +21,7 @@ A shapes file is what `attune tune --shapes` takes: JSON (an array of texts such
 or CSV with a header; tuner/sweep/shapes_file.h lists the fields. "causal" is aligned bottom right, "causal-top-left" as PyTorch's is_causal has it.
 
 Packed sequences (the word packed) have the lengths of their distribution, those with which `attune tune` times them; they stand beside
-FlashAttention-2's operator for such, and FlashAttention-3's, whose library --attention-3 names, as the wheels of xformers 0.0.33 and 0.0.34 hold one.
+FlashAttention-2's operator for such, and FlashAttention-3's, whose library --attention-3 names, as the wheel of xformers 0.0.34 holds one.
 
 A peer library is a shared object with the C interface of peer_library.h, beside this file: NAME=PATH, where NAME begins its functions and
 stands in the table.

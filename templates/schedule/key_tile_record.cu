@@ -1,6 +1,6 @@
 // The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
-// 12 words each, of which the last ones are those of the first tile alone, or of none.
-constexpr i32 kListedWords = 12, kListedCount = 8;
+// kListedWords words each, of which the last ones are those of the first tile alone, or of none.
+constexpr i32 kListedWords = ${listed_words}, kListedCount = 8;
 __device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
   u32* const to = list + kListedWords * static_cast<i64>(place);
   st_global_v4_b32(to, {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.queries)});

@@ -202,7 +202,7 @@ __device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
 }
 constexpr i32 kBlockKv = 64;
 // The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
-// 12 words each, of which the last ones are those of the first tile alone, or of none.
+// kListedWords words each, of which the last ones are those of the first tile alone, or of none.
 constexpr i32 kListedWords = 12, kListedCount = 8;
 __device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
   u32* const to = list + kListedWords * static_cast<i64>(place);

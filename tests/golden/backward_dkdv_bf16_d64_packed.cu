@@ -851,7 +851,7 @@ __device__ __forceinline__ i32 take_tile_id(const Arguments& args, u32 shared) {
 }
 // Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
 // The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
-// 12 words each, of which the last ones are those of the first tile alone, or of none.
+// kListedWords words each, of which the last ones are those of the first tile alone, or of none.
 constexpr i32 kListedWords = 12, kListedCount = 8;
 __device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
   u32* const to = list + kListedWords * static_cast<i64>(place);

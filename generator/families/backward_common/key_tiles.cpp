@@ -56,6 +56,7 @@ void bind_list_of_key_tiles(const KernelConfig& config, TemplateBindings* bindin
   // Orders with the last tile first walk through the list backwards.
   const bool last_first = config.dq == DqAccumulation::ordered;
   bindings->set("block_kv", config.block_kv);
+  bindings->set("listed_words", kListedWords);
   bindings->set("listed_before", last_first ? "fewer" : "more");
   bindings->set("listed_before_operator", last_first ? "<" : ">");
   bindings->set("listed_as", last_first ? "less time and are taken later" : "longer and are taken first");
@@ -86,6 +87,7 @@ void bind_key_tiles(const AttentionProblem& problem, const KernelConfig& config,
   }
   bindings->set("tile_heads", problem.packed ? "TileHeads::count(args)" : "args.batch * TileHeads::count(args)");
   bindings->set("tile_parts", parts ? " * kQueryParts" : "");
+  bindings->set("listed_words", kListedWords);
   bindings->set("tile_head", parts ? "query head and one part of its queries" : sums ? "query head" : "key/value head");
   bindings->set("loops", parts  ? "for each block of queries of the part"
                          : sums ? "for each block of queries"

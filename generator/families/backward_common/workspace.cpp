@@ -16,8 +16,7 @@ constexpr int kAllRows = std::numeric_limits<int>::max();  // of a head, which h
 
 // For each head, of which the first one's is written.
 WorkspaceBuffer key_tile_list(int rows) {
-  constexpr std::size_t kListedBytes = 48;  // as templates/schedule/key_tile_record.cu has them
-  return {kKeyTileList, kListedBytes, rows, false, TileRows::keys};
+  return {kKeyTileList, kListedWords * sizeof(std::uint32_t), rows, false, TileRows::keys};
 }
 }  // namespace
 

@@ -17,6 +17,7 @@ inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys,
 
 /// Of packed sequences: the tiles of keys that they have, and how many.
 inline constexpr Buffer kKeyTileList{"key_tile_list", "u32*"};
+inline constexpr int kListedWords = 12;  ///< of 4 bytes, of a tile on it
 
 /// Whether each query head has tiles of keys of its own, one or one for each part of its queries: dK and dV of the
 /// tiles that hold the same keys are summed in fp32 in the workspace, and another kernel converts them.
