@@ -79,6 +79,10 @@ ScalarFacts facts(Scalar scalar) {
       return {"attention_mask_heads", "i32"};
     case Scalar::attention_mask_rows:
       return {"attention_mask_rows", "i32"};
+    case Scalar::max_seq_q:
+      return {"max_seq_q", "i32"};
+    case Scalar::max_seq_kv:
+      return {"max_seq_kv", "i32"};
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }
@@ -131,6 +135,7 @@ void append_pointers(Arguments* fields, std::initializer_list<Operand> operands)
 void append_lengths(Arguments* fields, const AttentionProblem& problem) {
   if (problem.has_used_lengths()) append_pointers(fields, {Operand::seqused_q, Operand::seqused_kv});
   if (problem.packed) append_pointers(fields, {Operand::cu_seqlens_q, Operand::cu_seqlens_kv});
+  if (problem.has_longest_sequence()) append(fields, {Scalar::max_seq_q, Scalar::max_seq_kv});
 }
 
 void append_mask(Arguments* fields, const AttentionProblem& problem) {

@@ -86,6 +86,8 @@ enum class Scalar {
   attention_mask_batch,  ///< the same of an attention mask
   attention_mask_heads,
   attention_mask_rows,
+  max_seq_q,  ///< queries for which tensors of pairs have elements
+  max_seq_kv,
 };
 
 using KernelArgument = std::variant<Pointer, Stride, TensorMap, ByTensorMap, Workspace, Given, Scalar>;
@@ -108,7 +110,7 @@ void append_score_scale(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' RowEnd computes with, beside the score unit.
 void append_row_end(Arguments* fields, const AttentionProblem& problem);
 /// How many rows each sequence has, of a problem whose sequences do not have all: what attention/sequence_* asks beside
-/// seq_q and seq_kv.
+/// seq_q and seq_kv. Of packed sequences with tensors of pairs also what these have elements for.
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
 /// The tensors of pairs that a problem has, with their strides.
 void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);

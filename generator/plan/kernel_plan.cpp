@@ -121,6 +121,10 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(attention_mask_heads_of(of(), call()));
     case Scalar::attention_mask_rows:
       return to_int32(attention_mask_rows_of(of(), call()));
+    case Scalar::max_seq_q:
+      return to_int32(max_seq_q_of(of(), call()));
+    case Scalar::max_seq_kv:
+      return to_int32(max_seq_kv_of(of(), call()));
     case Scalar::seq_q:
       return to_int32(seq_q_of(of(), call()));
     case Scalar::seq_kv:

@@ -108,7 +108,7 @@ struct WorkspaceBuffer {
   TileRows rows_of = TileRows::queries;
   bool of_scores = false;              ///< instead: a float for each query and key, whose rows kScoreRowKeys pads
   KeySplit split = {};                 ///< all of this once for each part of the keys
-  int keys = kOnce;                    ///< and once for each so many keys; kOnce: for all of them together
+  int keys = kOnce;                    ///< instead: for each `rows` queries and so many keys of a plane of pairs
   std::optional<Operand> copied = {};  ///< instead: what a copy of it takes (copy_strides())
 
   /// Throws Error(unsupported) for 2^60 bytes or more.

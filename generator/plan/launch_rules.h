@@ -43,10 +43,12 @@ inline Call sizes_of(const AttentionProblem& problem) {
           problem.packed,
           bias.batch ? problem.batch : 1,
           bias.heads ? problem.heads_q : 1,
-          bias.queries ? problem.seq_q : 1,
+          bias.queries ? problem.pair_queries() : 1,
           mask.batch ? problem.batch : 1,
           mask.heads ? problem.heads_q : 1,
-          mask.queries ? problem.seq_q : 1};
+          mask.queries ? problem.pair_queries() : 1,
+          problem.max_seq_q,
+          problem.max_seq_kv};
 }
 
 inline Call call_of(const AttentionProblem& problem) {

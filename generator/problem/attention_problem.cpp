@@ -133,20 +133,27 @@ void validate(const AttentionProblem& problem) {
     refuse(fmt::format("lengths={} without packed: only packed sequences have a distribution of lengths; leave it out",
                        kLengthDistributionNames[static_cast<std::size_t>(problem.distribution)]));
   }
-  if (problem.packed && problem.has_pair_tensors()) {
-    refuse(
-        "packed sequences with a bias or an attention mask: a tensor of pairs has a plane of all queries and keys for "
-        "each batch entry; leave it out, or ask for sequences of used lengths that are not packed");
+  for (const auto& [name, value] : {std::pair("queries", problem.max_seq_q), std::pair("keys", problem.max_seq_kv)}) {
+    if (value != 0 && !problem.has_longest_sequence()) {
+      refuse(
+          fmt::format("most {} of a sequence {}: only packed sequences with a bias or an attention mask have it; leave "
+                      "it out",
+                      name, value));
+    }
+    if (value < 0 || value >= kLengthLimit) {
+      refuse(fmt::format("most {} of a sequence {}: must be from 1 to {}, or 0 for all that are packed", name, value,
+                         kLengthLimit - 1));
+    }
   }
   for (const auto& [name, tensor] :
        {std::pair("bias", problem.bias), std::pair("attention mask", problem.attention_mask)}) {
     const PairDimensions has = dimensions_of(tensor);
     const std::int64_t planes = (has.batch ? problem.batch : 1) * (has.heads ? problem.heads_q : 1);
-    const std::int64_t rows = has.queries ? problem.seq_q : 1;
-    if (tensor != PairTensor::none && planes >= kElementsLimit / rows / problem.seq_kv + 1) {
+    const std::int64_t rows = has.queries ? problem.pair_queries() : 1;
+    if (tensor != PairTensor::none && planes >= kElementsLimit / rows / problem.pair_keys() + 1) {
       refuse(
           fmt::format("{} of {} planes of {} times {} elements: it must have fewer than {} elements; split the batch",
-                      name, planes, rows, problem.seq_kv, kElementsLimit));
+                      name, planes, rows, problem.pair_keys(), kElementsLimit));
     }
   }
   if (problem.bias_fp32 && problem.bias == PairTensor::none)

@@ -72,7 +72,8 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 /// nobody sees keys there: O, dQ, dK and dV are 0, LSE is that of a row without keys. Packed sequences lie one behind
 /// the other in tensors of one batch entry of seq_q and seq_kv rows: sequence b is the rows cu_seqlens_q[b] up to, and
 /// without, cu_seqlens_q[b + 1], and the same of keys, (B + 1) int32 each. Rows behind the last sequence are its rows
-/// and do not count; those before the first one, which begins at row 0, are not written.
+/// and do not count; those before the first one, which begins at row 0, are not written. Their tensors of pairs are
+/// (B, Hq, max_seq_q, max_seq_kv), by queries and keys of each sequence: what a sequence has more does not count.
 struct AttentionProblem {
   Pass pass = Pass::forward;
   DataType dtype = DataType::bf16;  ///< of Q, K, V and O, and of their gradients
@@ -105,6 +106,9 @@ struct AttentionProblem {
   /// Their lengths are used ones: the mask is named for a sequence of all rows.
   bool packed = false;
   LengthDistribution distribution = LengthDistribution::log_uniform;  ///< of packed sequences; this one otherwise
+  /// Packed sequences with tensors of pairs only (0 otherwise): the queries and keys that a sequence has at most, for
+  /// which these have elements; 0: all rows.
+  std::int64_t max_seq_q = 0, max_seq_kv = 0;
   Layout layout = Layout::bshd;  ///< of packed tensors; a call with strides of its own ignores it
   int alignment = 16;  ///< bytes that every row of each tensor starts at a multiple of: 16, or 2 (element-wise loader)
   bool deterministic = false;  ///< backward only: the same inputs give the same bits of every gradient
@@ -121,6 +125,7 @@ struct AttentionProblem {
   void unpack() {
     packed = false;
     distribution = LengthDistribution::log_uniform;
+    max_seq_q = max_seq_kv = 0;
   }
 
   /// Batch entries of tensors that have rows.
@@ -131,6 +136,13 @@ struct AttentionProblem {
 
   /// Whether a call has tensors of pairs.
   bool has_pair_tensors() const { return bias != PairTensor::none || attention_mask != PairTensor::none; }
+
+  /// Queries and keys for which tensors of pairs have elements.
+  std::int64_t pair_queries() const { return max_seq_q != 0 ? max_seq_q : seq_q; }
+  std::int64_t pair_keys() const { return max_seq_kv != 0 ? max_seq_kv : seq_kv; }
+
+  /// Whether packed sequences have a greatest length, that of their tensors of pairs.
+  bool has_longest_sequence() const { return packed && has_pair_tensors(); }
 
   /// Whether something is added to scores, which are in natural units then.
   bool adds_to_scores() const { return alibi || bias != PairTensor::none; }

@@ -33,8 +33,8 @@ OperandShape shape_of_slopes(const AttentionProblem& problem) {
 
 OperandShape shape_of_pairs(const AttentionProblem& problem, PairTensor tensor, ElementType element) {
   const PairDimensions has = dimensions_of(tensor);
-  return {has.batch ? problem.batch : 1, has.heads ? problem.heads_q : 1, has.queries ? problem.seq_q : 1,
-          problem.seq_kv, element};
+  return {has.batch ? problem.batch : 1, has.heads ? problem.heads_q : 1, has.queries ? problem.pair_queries() : 1,
+          problem.pair_keys(), element};
 }
 OperandShape shape_of_bias(const AttentionProblem& problem) {
   return shape_of_pairs(problem, problem.bias, problem.bias_fp32 ? ElementType::fp32 : element_type(problem.dtype));

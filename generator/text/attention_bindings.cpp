@@ -21,10 +21,19 @@ void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings)
 
 void bind_stored_rows(const AttentionProblem& problem, TemplateBindings* bindings) {
   bindings->set("sequence", problem.packed ? "packed" : "dense");
+  if (problem.packed) bindings->conditions["longest_sequence"] = problem.has_longest_sequence();
+}
+
+std::string pair_queries_argument(const AttentionProblem& problem) {
+  return problem.has_longest_sequence() ? "max_seq_q" : "seq_q";
+}
+std::string pair_keys_argument(const AttentionProblem& problem) {
+  return problem.has_longest_sequence() ? "max_seq_kv" : "seq_kv";
 }
 
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings) {
-  bindings->set("sequence", problem.packed ? "packed" : problem.has_used_lengths() ? "used" : "dense");
+  bind_stored_rows(problem, bindings);
+  if (problem.has_used_lengths() && !problem.packed) bindings->set("sequence", "used");
 }
 
 void bind_sequence_words(const AttentionProblem& problem, TemplateBindings* bindings) {

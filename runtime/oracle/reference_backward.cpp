@@ -292,6 +292,26 @@ class PackedRows {
   std::int64_t heads_, first_, stored_, all_;
 };
 
+// Adds the gradient of a bias that the sequence `batch` gives as a problem of its own. Its pairs are the first ones of a
+// plane; of those for which the bias has no elements there is none.
+void add_bias_gradient(const AttentionProblem& problem, std::int64_t batch, const AttentionProblem& alone,
+                       const ReferenceGradient& from, ReferenceGradient* to) {
+  const OperandShape all = operand_shape(problem, Operand::d_bias), of_alone = operand_shape(alone, Operand::d_bias);
+  const std::int64_t first_plane = all.batch > 1 ? batch * all.heads : 0;
+  const std::int64_t rows = std::min(all.rows, of_alone.rows), columns = std::min(all.columns, of_alone.columns);
+  for (std::int64_t head = 0; head < all.heads; ++head) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        const std::int64_t at = ((first_plane + head) * all.rows + row) * all.columns + column,
+                           at_alone = (head * of_alone.rows + row) * of_alone.columns + column;
+        to->value[at] += from.value[at_alone];
+        to->weight[at] += from.weight[at_alone];
+      }
+    }
+  }
+  to->noise_squares += from.noise_squares;
+}
+
 // Of packed sequences: what each gives alone, in tensors of its own. Rows in no sequence are zeros.
 ReferenceBackward reference_of_sequences(const AttentionProblem& problem, const BackwardInputs& inputs) {
   const std::int64_t columns = problem.head_dim;
@@ -304,7 +324,12 @@ ReferenceBackward reference_of_sequences(const AttentionProblem& problem, const 
     gradient->value = gradient->weight =
         zeros(of_queries ? problem.heads_q : problem.heads_kv, of_queries ? problem.seq_q : problem.seq_kv, columns);
   }
+  if (problem.bias_gradient) {
+    const OperandShape shape = operand_shape(problem, Operand::d_bias);
+    reference.d_bias.value = reference.d_bias.weight = zeros(shape.batch * shape.heads, shape.rows, shape.columns);
+  }
   std::vector<double> lse = zeros(problem.heads_q, problem.seq_q, 1), delta = lse, delta_error = lse, delta_noise = lse;
+  std::int64_t batch = 0;
   for (const PackedSequence& sequence : packed_sequences_of(problem, inputs.terms)) {
     const AttentionProblem& alone = sequence.problem;
     const PackedRows queries(problem.heads_q, sequence.first_query, sequence.stored_queries, problem.seq_q),
@@ -328,6 +353,8 @@ ReferenceBackward reference_of_sequences(const AttentionProblem& problem, const 
     put(result.d_q, queries, &reference.d_q);
     put(result.d_k, keys, &reference.d_k);
     put(result.d_v, keys, &reference.d_v);
+    if (problem.bias_gradient) add_bias_gradient(problem, batch, alone, result.d_bias, &reference.d_bias);
+    ++batch;
     const QueryStatistics statistics = backward.statistics();
     queries.put(statistics.lse, 1, &lse);
     queries.put(statistics.delta, 1, &delta);

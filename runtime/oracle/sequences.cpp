@@ -12,6 +12,23 @@ std::int64_t length_of(std::span<const std::int32_t> lengths, std::int64_t batch
   return lengths.empty() ? all : std::clamp<std::int64_t>(lengths[static_cast<std::size_t>(batch)], 0, all);
 }
 
+// Of a tensor of pairs, with elements of so many bytes: what the sequence `batch` has there as a problem of its own,
+// whose rows are all that are stored. Those for which there are no elements do not count, and are 0.
+std::vector<std::byte> pairs_of_sequence(const AttentionProblem& problem, Operand operand, std::int64_t batch,
+                                         const AttentionProblem& alone, std::span<const std::byte> elements) {
+  const OperandShape all = operand_shape(problem, operand), of_alone = operand_shape(alone, operand);
+  const auto bytes = static_cast<std::int64_t>(size_of(all.element));
+  const std::int64_t first_plane = all.batch > 1 ? batch * all.heads : 0;
+  std::vector<std::byte> pairs(static_cast<std::size_t>(of_alone.elements() * bytes));
+  for (std::int64_t row = 0; row < of_alone.heads * of_alone.rows; ++row) {
+    const std::int64_t head = row / of_alone.rows, query = row % of_alone.rows;
+    if (query >= all.rows) continue;
+    std::copy_n(elements.begin() + ((first_plane + head) * all.rows + query) * all.columns * bytes,
+                std::min(all.columns, of_alone.columns) * bytes, pairs.begin() + row * of_alone.columns * bytes);
+  }
+  return pairs;
+}
+
 std::int64_t only_length(const TermValues& terms, Operand operand) { return terms.of<std::int32_t>(operand)[0]; }
 
 }  // namespace
@@ -58,8 +75,13 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
     const bool is_last = batch == problem.batch - 1;
     sequence.stored_queries = between(sequence.first_query, is_last ? problem.seq_q : end_of_queries);
     sequence.stored_keys = between(sequence.first_key, is_last ? problem.seq_kv : end_of_keys);
-    const std::int64_t used_queries = length_of(queries, batch, between(sequence.first_query, end_of_queries)),
-                       used_keys = length_of(keys, batch, between(sequence.first_key, end_of_keys));
+    const auto at_most = [&](std::int64_t most, std::int64_t rows) {
+      return problem.has_longest_sequence() ? std::min(most, rows) : rows;
+    };
+    const std::int64_t in_queries = at_most(problem.pair_queries(), between(sequence.first_query, end_of_queries)),
+                       in_keys = at_most(problem.pair_keys(), between(sequence.first_key, end_of_keys));
+    const std::int64_t used_queries = length_of(queries, batch, in_queries),
+                       used_keys = length_of(keys, batch, in_keys);
     const MaskGeometry mask = sequence_geometry(problem, used_queries, used_keys);
 
     AttentionProblem& alone = sequence.problem = problem;
@@ -81,6 +103,10 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
       const std::span<const float> slopes = terms.of<float>(Operand::alibi_slopes);
       sequence.terms.set(Operand::alibi_slopes, slopes.subspan(static_cast<std::size_t>(batch * problem.heads_q),
                                                                static_cast<std::size_t>(problem.heads_q)));
+    }
+    for (const Operand operand : term_inputs_of(problem)) {
+      if (!is_of_pairs(operand)) continue;
+      sequence.terms.set(operand, pairs_of_sequence(problem, operand, batch, alone, terms.bytes(operand)));
     }
     sequences.push_back(std::move(sequence));
   }

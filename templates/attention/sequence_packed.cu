@@ -1,6 +1,9 @@
 // Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
 // up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
 // lies in other sequences, reaches no result. Rows behind the last sequence are stored with it and do not count.
+//% if longest_sequence
+// Nor do those of a sequence for which tensors of pairs have no elements.
+//% end
 struct Sequence {
   i32 batch, first_query, queries, first_key, keys;
   i32 stored_queries, stored_keys;  // also those that do not count
@@ -10,10 +13,18 @@ struct Sequence {
     const bool is_last = batch == args.batch - 1;
     const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q), end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
     first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
+//% if longest_sequence
+    queries = used_rows(args.seqused_q, batch, at_most(args.max_seq_q, rows_between(first_query, end_of_queries)));
+//% else
     queries = used_rows(args.seqused_q, batch, rows_between(first_query, end_of_queries));
+//% end
     stored_queries = rows_between(first_query, is_last ? args.seq_q : end_of_queries);
     first_key = begin_of(args.cu_seqlens_kv, batch, args.seq_kv);
+//% if longest_sequence
+    keys = used_rows(args.seqused_kv, batch, at_most(args.max_seq_kv, rows_between(first_key, end_of_keys)));
+//% else
     keys = used_rows(args.seqused_kv, batch, rows_between(first_key, end_of_keys));
+//% end
     stored_keys = rows_between(first_key, is_last ? args.seq_kv : end_of_keys);
   }
 
@@ -29,6 +40,9 @@ struct Sequence {
 
  private:
   __device__ __forceinline__ static i32 rows_between(i32 begin, i32 end) { return begin < end ? end - begin : 0; }
+//% if longest_sequence
+  __device__ __forceinline__ static i32 at_most(i32 most, i32 rows) { return rows < most ? rows : most; }
+//% end
   __device__ __forceinline__ static i32 used_rows(const i32* counts, i32 batch, i32 stored) {
     if (counts == nullptr) return stored;
     const i32 rows = ld_global_i32(counts + batch);
@@ -39,6 +53,8 @@ __device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& seq
 __device__ __forceinline__ i32 key_count(const Arguments&, const Sequence& sequence) { return sequence.keys; }
 __device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) { return sequence.stored_queries; }
 __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& sequence) { return sequence.stored_keys; }
+// Those of a sequence that count.
+__device__ __forceinline__ i32 queries_of_batch(const Arguments& args, i32 batch) { return Sequence(args, batch).queries; }
 
 // The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and the place of a row there.
 __device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }

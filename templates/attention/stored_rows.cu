@@ -3,6 +3,8 @@ __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return ar
 __device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 __device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
+// Those of a batch entry that may count.
+__device__ __forceinline__ i32 queries_of_batch(const Arguments& args, i32 /*batch*/) { return args.seq_q; }
 
 // Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }

@@ -7,7 +7,7 @@ struct VisibleBlocks {
   __device__ __forceinline__ VisibleBlocks(const Arguments& args, const Sequence& sequence, i32 head, i32 tile) {
     const i32 batch_of_mask = args.attention_mask_batch == 1 ? 0 : sequence.batch, head_of_mask = args.attention_mask_heads == 1 ? 0 : head;
     const i64 of_head = static_cast<i64>(batch_of_mask) * args.attention_mask_heads + head_of_mask;
-    words = args.visible_blocks + (of_head * ${tiles_of_head} + tile) * ((${walked_rows} + 32 * ${walked_block} - 1) / (32 * ${walked_block}));
+    words = args.visible_blocks + (of_head * ${tiles_of_head} + ${tile_of_mask}) * ((${walked_rows} + 32 * ${walked_block} - 1) / (32 * ${walked_block}));
   }
 //% if walks_down
   // The last one before `block`, or -1.

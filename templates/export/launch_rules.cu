@@ -22,6 +22,7 @@ struct Call {
   bool packed = false;  // the sequences, `batch` of them, lie one behind the other in tensors of seq_q and seq_kv rows
   std::int64_t bias_batch = 1, bias_heads = 1, bias_rows = 1;  // of a bias; 1 along which it repeats
   std::int64_t attention_mask_batch = 1, attention_mask_heads = 1, attention_mask_rows = 1;
+  std::int64_t max_seq_q = 0, max_seq_kv = 0;  // of packed sequences with tensors of pairs, for which these have elements; 0: all rows
 };
 
 // Into how many parts the keys of a tile of queries are split: a fixed number, or as many as leave least of the slots idle. The queries of a tile of
@@ -53,14 +54,14 @@ struct Launch {
   Split split;
 };
 
-// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys, and for each
-// `keys` of them. Where `rows` is kOnce: `bytes`, whatever the call.
+// `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys. With `keys` instead for
+// each `rows` queries and `keys` keys of each plane of a tensor of pairs. Where `rows` is kOnce: `bytes`, whatever the call.
 constexpr std::int64_t kOnce = 0;
 struct Buffer {
   std::int64_t bytes, rows;
   bool of_keys;
   Split split;
-  std::int64_t keys = kOnce;  // kOnce: of all keys together
+  std::int64_t keys = kOnce;
 };
 
 inline std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
@@ -118,13 +119,20 @@ inline std::int64_t parts_of(const Split& split, const Call& call) {
   return std::max<std::int64_t>(1, std::min(filling_parts(tiles, split.slots), most));
 }
 
+// Queries and keys for which tensors of pairs have elements.
+inline std::int64_t pair_queries(const Call& call) { return call.max_seq_q > 0 ? call.max_seq_q : call.seq_q; }
+inline std::int64_t pair_keys(const Call& call) { return call.max_seq_kv > 0 ? call.max_seq_kv : call.seq_kv; }
+
 // Batch entries of tensors that have rows.
 inline std::int64_t row_batch(const Call& call) { return call.packed ? 1 : call.batch; }
 
 // Tiles of so many rows of a head. Of packed sequences as many as are enough whatever their lengths: one more for each.
 inline std::int64_t tiles_of_rows(const Call& call, std::int64_t all, std::int64_t rows) { return call.packed ? all / rows + call.batch : ceil_div(all, rows); }
 inline std::int64_t query_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_q, launch.rows_per_tile); }
-inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) { return tiles_of_rows(call, call.seq_kv, launch.rows_per_tile); }
+inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) {
+  if (launch.rows == Rows::pairs) return ceil_div(pair_keys(call), launch.rows_per_tile);
+  return tiles_of_rows(call, call.seq_kv, launch.rows_per_tile);
+}
 
 // Rows of a head that lie together: of packed sequences those of one of equal length.
 inline std::int64_t rows_of_sequence(const Call& call, std::int64_t all) { return call.packed ? ceil_div(all, call.batch) : all; }
@@ -201,9 +209,9 @@ inline std::int64_t grid_of(const Launch& launch, const Call& call) {
 
 inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
   if (buffer.rows == kOnce) return buffer.bytes;
+  if (buffer.keys != kOnce) return buffer.bytes * call.batch * call.heads_q * ceil_div(pair_queries(call), buffer.rows) * ceil_div(pair_keys(call), buffer.keys);
   const std::int64_t heads = row_batch(call) * (buffer.of_keys ? call.heads_kv : call.heads_q);
-  const std::int64_t times = buffer.keys == kOnce ? 1 : ceil_div(call.seq_kv, buffer.keys);
-  return buffer.bytes * heads * tiles_of_rows(call, buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * times * parts_of(buffer.split, call);
+  return buffer.bytes * heads * tiles_of_rows(call, buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * parts_of(buffer.split, call);
 }
 
 // Lengths have 31 bits, so that an offset beyond them hides all keys or none, as its nearest 32-bit value does.
@@ -222,6 +230,8 @@ inline std::int64_t bias_rows_of(const Launch&, const Call& call) { return call.
 inline std::int64_t attention_mask_batch_of(const Launch&, const Call& call) { return call.attention_mask_batch; }
 inline std::int64_t attention_mask_heads_of(const Launch&, const Call& call) { return call.attention_mask_heads; }
 inline std::int64_t attention_mask_rows_of(const Launch&, const Call& call) { return call.attention_mask_rows; }
+inline std::int64_t max_seq_q_of(const Launch&, const Call& call) { return pair_queries(call); }
+inline std::int64_t max_seq_kv_of(const Launch&, const Call& call) { return pair_keys(call); }
 inline std::int64_t seq_q_of(const Launch&, const Call& call) { return call.seq_q; }
 inline std::int64_t seq_kv_of(const Launch&, const Call& call) { return call.seq_kv; }
 inline std::int64_t first_offset_of(const Launch&, const Call& call) { return clamped_offset(call.first_diagonal); }

@@ -135,7 +135,7 @@ __device__ __forceinline__ void store_sums_of_rows(const Arguments& args, char* 
     }
   }
   bar_sync();
-  for (i32 key = static_cast<i32>(thread_index()); key < kTile && first_key + key < stored_keys(args); key += kThreads) {
+  for (i32 key = static_cast<i32>(thread_index()); key < kTile && first_key + key < args.${pair_keys}; key += kThreads) {
     float sum = 0;
     for (i32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(shared + kFloat * (warp * kTile + key)));
     store_element(row + kBiasBytes * static_cast<i64>(first_key + key), sum);
@@ -147,14 +147,14 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 query = first_row + 8 * half;
-    if (query >= stored_queries(args)) continue;
+    if (query >= args.${pair_queries}) continue;
     char* const row = plane + kBiasBytes * (query * args.d_bias_stride_row);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         const i32 key = first_key + 8 * n + lane % 4 * 2 + e;
-        if (key < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(key), sums[0][n][2 * half + e]);
+        if (key < args.${pair_keys}) store_element(row + kBiasBytes * static_cast<i64>(key), sums[0][n][2 * half + e]);
       }
     }
   }

@@ -183,8 +183,8 @@ struct QueryRow {
 //% end
 
   // statistics: of the block of kRows queries that this one lies in.
-  __device__ __forceinline__ QueryRow(const Arguments& args, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
-    if (query >= stored_queries(args)) return;
+  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
+    if (query >= stored_queries(args, sequence)) return;
     lse_log2 = lse_log2_of(statistics, query % kRows);
     delta = delta_of(statistics, query % kRows);
   }
@@ -257,7 +257,7 @@ struct Consumer {
     const i32 first_key = at.key_tile * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
     static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
     const float* const statistics = statistics_of_query(args, sequence, at.head, query);
-    QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
+    QueryRow rows[2] = {QueryRow(args, sequence, statistics, query), QueryRow(args, sequence, statistics, query + 8)};
 //% if alibi
     rows[0].set_alibi(args, sequence, at.head, query, first_key);
     rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
@@ -339,11 +339,11 @@ struct Consumer {
       Sequence all(args, at.batch);
 //% if short_sequences
       // Sequences that share the tile may be longer.
-      all.queries = stored_queries(args);
-      all.keys = stored_keys(args);
+      all.queries = args.${pair_queries};
+      all.keys = args.${pair_keys};
 //% end
       wait_bias();
-      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(stored_keys(args)), [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
+      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(args.${pair_keys}), [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
     }
     has_bias = true;
 //% if attention_mask
@@ -396,13 +396,13 @@ __device__ __forceinline__ void store_element(char* to, float x) { st_global_f32
 
 // Stores the sums of this thread's two rows. first_query: of the thread; first_key: of the tile.
 __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i32 first_query, i32 first_key, const ScoreFragments& sums) {
-  const i32 quad = static_cast<i32>(lane_index() % 4), keys = stored_keys(args) - first_key;
+  const i32 quad = static_cast<i32>(lane_index() % 4), keys = args.${pair_keys} - first_key;
   const i64 row_bytes = kBiasBytes * args.d_bias_stride_row;
   const bool aligned = ((reinterpret_cast<u64>(plane) | static_cast<u64>(row_bytes)) & 15) == 0;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 query = first_query + 8 * half;
-    const bool exists = query < stored_queries(args);
+    const bool exists = query < args.${pair_queries};
     char* const row = plane + query * row_bytes + kBiasBytes * static_cast<i64>(first_key);
 //% if bias_by_matrices
     // The lanes of a quad exchange words of four fragments, so that each lane has eight keys that follow each other.
@@ -460,7 +460,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-  if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
+  if (first_key + static_cast<i32>(key) < args.${pair_keys}) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
@@ -486,7 +486,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       consumer.leave_bias();
     } else {
       const i32 key = first_key + static_cast<i32>(thread_index() % kWarpgroup);
-      if (index == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
+      if (index == 0 && key < args.${pair_keys}) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
 }

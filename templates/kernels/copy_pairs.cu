@@ -30,7 +30,7 @@ __device__ __forceinline__ u32 word_of(const char* row, i32 word, i32 elements) 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
   const u32 heads = static_cast<u32>(args.${operand}_heads), of_head = static_cast<u32>(args.${operand}_rows);
   const u64 rows = static_cast<u64>(args.${operand}_batch) * heads * of_head;
-  const i32 words = (kBytes * args.seq_kv + 15) / 16 * 4;
+  const i32 words = (kBytes * args.${pair_keys} + 15) / 16 * 4;
   for (u64 number = static_cast<u64>(block_index()) * kWarps + warp_index(); number < rows; number += static_cast<u64>(grid_size()) * kWarps) {
     const u64 plane = number / of_head;
     const i64 row = static_cast<i64>(number - plane * of_head), batch = static_cast<i64>(plane / heads), head = static_cast<i64>(plane) - batch * heads;
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     for (i32 begin = static_cast<i32>(lane_index()); begin < words; begin += kAhead * static_cast<i32>(kWarpSize)) {
       u32 loaded[kAhead];
 #pragma unroll
-      for (i32 i = 0; i < kAhead; ++i) loaded[i] = word_of(from, begin + i * static_cast<i32>(kWarpSize), args.seq_kv);
+      for (i32 i = 0; i < kAhead; ++i) loaded[i] = word_of(from, begin + i * static_cast<i32>(kWarpSize), args.${pair_keys});
 #pragma unroll
       for (i32 i = 0; i < kAhead; ++i) {
         const i32 word = begin + i * static_cast<i32>(kWarpSize);

@@ -49,16 +49,17 @@ __device__ __forceinline__ Element element_at(const Arguments& args, i32 plane, 
   for (i32 batch = of_batch; batch < (all_batch ? args.batch : of_batch + 1); ++batch) {
     const SequenceRows rows(args, batch);
     for (i32 head = of_head; head < (all_heads ? args.heads_q : of_head + 1); ++head) {
-      for (i32 query = all_rows ? 0 : row; query < (all_rows ? args.seq_q : row + 1); ++query) {
+      for (i32 query = all_rows ? 0 : row; query < (all_rows ? rows.queries : row + 1); ++query) {
         if (query >= rows.queries || !attended_keys(args, rows, query).has(key)) continue;
-        const i64 place = (static_cast<i64>(batch) * args.heads_q + head) * args.seq_q + query;
+        const i64 entry = rows.batch_of_rows(), place = (entry * args.heads_q + head) * args.seq_q + rows.first_query + query;
         const double lse = ld_global_f64(args.lse_fp64 + place);
         if (lse <= -0x1p100) continue;  // all keys are hidden, or the bias leaves nothing of a score: there is no gradient
         const i32 head_kv = head / args.group_size;
-        const double product = dot_rows(row_of(args.q, batch, head, query, args.q_stride_batch, args.q_stride_head, args.q_stride_row),
-                                        row_of(args.k, batch, head_kv, key, args.k_stride_batch, args.k_stride_head, args.k_stride_row));
-        const double dp = dot_rows(row_of(args.d_o, batch, head, query, args.d_o_stride_batch, args.d_o_stride_head, args.d_o_stride_row),
-                                   row_of(args.v, batch, head_kv, key, args.v_stride_batch, args.v_stride_head, args.v_stride_row));
+        const i32 query_row = rows.first_query + query, key_row = rows.first_key + key;
+        const double product = dot_rows(row_of(args.q, entry, head, query_row, args.q_stride_batch, args.q_stride_head, args.q_stride_row),
+                                        row_of(args.k, entry, head_kv, key_row, args.k_stride_batch, args.k_stride_head, args.k_stride_row));
+        const double dp = dot_rows(row_of(args.d_o, entry, head, query_row, args.d_o_stride_batch, args.d_o_stride_head, args.d_o_stride_row),
+                                   row_of(args.v, entry, head_kv, key_row, args.v_stride_batch, args.v_stride_head, args.v_stride_row));
         const double p = exp_f64(scaled_score(args, product) + added_score(args, rows, batch, head, query, key) - lse);
         const double delta = ld_global_f64(args.row_statistics + 3 * place), delta_error = ld_global_f64(args.row_statistics + 3 * place + 1);
         const double difference = dp - delta;
@@ -78,10 +79,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const i32 plane = static_cast<i32>(rest / row_tiles), row = static_cast<i32>(rest % row_tiles) * kTile + static_cast<i32>(thread_index()) / kTile;
   const i32 key = key_tile * kTile + static_cast<i32>(thread_index()) % kTile;
   double noise = 0;
-  if (row < args.bias_rows && key < args.seq_kv) {
+  if (row < args.bias_rows && key < args.${pair_keys}) {
     const Element element = element_at(args, plane, row, key);
-    const i64 elements = static_cast<i64>(args.bias_batch) * args.bias_heads * args.bias_rows * args.seq_kv;
-    const i64 index = (static_cast<i64>(plane) * args.bias_rows + row) * args.seq_kv + key;
+    const i64 elements = static_cast<i64>(args.bias_batch) * args.bias_heads * args.bias_rows * args.${pair_keys};
+    const i64 index = (static_cast<i64>(plane) * args.bias_rows + row) * args.${pair_keys} + key;
     st_global_f64(args.d_bias_fp64 + index, element.value);
     st_global_f64(args.d_bias_fp64 + elements + index, element.weight);
     noise = element.noise;

@@ -39,8 +39,8 @@ __device__ __forceinline__ bool any_of(const char* bytes, i32 count, bool aligne
 __device__ __forceinline__ bool shows_any(const Arguments& args, const char* plane, i64 stride, i32 query_block, i32 key_block, bool aligned) {
   const i32 lane = static_cast<i32>(lane_index()), key = key_block * kBlockKv + lane % kVectors * kVectorBytes;
   const i32 first = args.attention_mask_rows == 1 ? 0 : query_block * kBlockQ, left = args.attention_mask_rows - first;
-  const i32 rows = left < kBlockQ ? left : kBlockQ, keys = args.seq_kv - key;
-  if (query_block * kBlockQ >= args.seq_q || key_block * kBlockKv >= args.seq_kv) return false;
+  const i32 rows = left < kBlockQ ? left : kBlockQ, keys = args.${pair_keys} - key;
+  if (query_block * kBlockQ >= args.${pair_queries} || key_block * kBlockKv >= args.${pair_keys}) return false;
   for (i32 begin = 0; begin < rows; begin += kAtOnce * kRowsAtOnce) {
     bool found = false;
 #pragma unroll

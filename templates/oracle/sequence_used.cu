@@ -9,6 +9,8 @@ struct SequenceRows {
       : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)), stored_queries(args.seq_q), stored_keys(args.seq_kv) {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 
  private:
   __device__ __forceinline__ static i32 within(const i32* said, i64 batch, i32 most) {

@@ -6,6 +6,8 @@ struct SequenceRows {
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 };
 
 // The one of a row of the queries of a batch entry.

@@ -42,7 +42,7 @@ struct ScoreTiles {
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++row_tile < (stored_queries(args) + kBlockQ - 1) / kBlockQ) return;
+      if (++row_tile < (queries_of_batch(args, batch) + kBlockQ - 1) / kBlockQ) return;
       row_tile = 0;
     }
     if (args.bias_heads == 1) {

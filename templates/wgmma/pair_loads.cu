@@ -16,14 +16,19 @@ __device__ __forceinline__ void copy_pairs(const Arguments& args, u32 shared, i3
 __device__ __forceinline__ void produce_pairs(const Arguments& args, const Barriers& barriers, u32 shared) {
   PipelineSlot<kPairStages> pairs;
   PipelineSlot<kQStages> q;
-  ConsumerTiles tiles;
+  ${consumer_tiles} tiles;
   for (i32 number; (number = tiles.next(args, barriers, q)) >= 0;) {
+//% if packed_sequences
+    const QueryTile tile(args, number);
+    leave_record(barriers, number);
+//% else
 //% if passed_numbers
     bar_warp_sync();
     if (lane_index() == 0) mbarrier_arrive(barriers.q_empty(q.stage));
     q.advance();
 //% end
     const QueryTile tile(args, number);
+//% end
 //% if visible_blocks
     for (i32 block = tile.blocks.end - 1; block >= tile.blocks.begin; block = tile.visible.before(block)) {
 //% else

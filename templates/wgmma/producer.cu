@@ -36,6 +36,9 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
 //% if visible_blocks
     while (block >= tile.blocks.begin) {
       const i32 next = tile.visible.before(block);
+//% if packed_sequences
+      if (block - tile.blocks.begin >= tiles.kAskedAt && next - tile.blocks.begin < tiles.kAskedAt) tiles.ask(barriers);
+//% end
       if (next >= tile.blocks.begin) load_k(tile, next);
       load_v(tile, block);
       block = next;

@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source d09c61369c68c3c2
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source bcc532c1c7ea82be
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_d111d1f03578396b {
+namespace attune_b6eea0f3b83a544c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -288,12 +288,19 @@ struct Sequence {
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
+// Those of a batch entry that may count.
+__device__ __forceinline__ i32 queries_of_batch(const Arguments& args, i32 /*batch*/) { return args.seq_q; }
 
-// Rows that each batch entry has in the tensors of queries and of keys.
-__device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
-__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
-__device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
-__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -377,7 +384,7 @@ struct ScoreTiles {
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++row_tile < (stored_queries(args) + kBlockQ - 1) / kBlockQ) return;
+      if (++row_tile < (queries_of_batch(args, batch) + kBlockQ - 1) / kBlockQ) return;
       row_tile = 0;
     }
     if (args.bias_heads == 1) {
@@ -410,7 +417,7 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
@@ -556,8 +563,8 @@ __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 
 __device__ __forceinline__ float lse_log2_of(const float* statistics_of_block, i32 r) { return ld_weak_global_f32(statistics_of_block + 2 * r); }
 // LSE and delta of the block of kRows queries that a query lies in, as backward_delta leaves them.
 __device__ __forceinline__ const float* statistics_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 blocks = (stored_queries(args) + kRows - 1) / kRows, block_of_head = (static_cast<i64>(sequence.batch) * args.heads_q + head) * blocks;
-  return args.statistics + 2 * kRows * (block_of_head + query / kRows);
+  const i64 blocks = blocks_of_queries<kRows>(args), block_of_head = (static_cast<i64>(workspace_batch(sequence)) * args.heads_q + head) * blocks;
+  return args.statistics + 2 * kRows * (block_of_head + first_block_of_queries<kRows>(sequence) + query / kRows);
 }
 
 // Offsets are in elements.
@@ -630,7 +637,7 @@ __device__ __forceinline__ void store_sums_of_rows(const Arguments& args, char* 
     }
   }
   bar_sync();
-  for (i32 key = static_cast<i32>(thread_index()); key < kTile && first_key + key < stored_keys(args); key += kThreads) {
+  for (i32 key = static_cast<i32>(thread_index()); key < kTile && first_key + key < args.seq_kv; key += kThreads) {
     float sum = 0;
     for (i32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(shared + kFloat * (warp * kTile + key)));
     store_element(row + kBiasBytes * static_cast<i64>(first_key + key), sum);
@@ -642,14 +649,14 @@ __device__ __forceinline__ void store_tile(const Arguments& args, char* plane, i
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 query = first_row + 8 * half;
-    if (query >= stored_queries(args)) continue;
+    if (query >= args.seq_q) continue;
     char* const row = plane + kBiasBytes * (query * args.d_bias_stride_row);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
         const i32 key = first_key + 8 * n + lane % 4 * 2 + e;
-        if (key < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(key), sums[0][n][2 * half + e]);
+        if (key < args.seq_kv) store_element(row + kBiasBytes * static_cast<i64>(key), sums[0][n][2 * half + e]);
       }
     }
   }
@@ -694,4 +701,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d111d1f03578396b
+}  // namespace attune_b6eea0f3b83a544c

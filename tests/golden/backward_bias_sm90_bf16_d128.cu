@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source a1329b345411f381
+// attune backward bf16 d128 causal alibi bias=bhqk bias-gradient attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic · source 32b105e821bb2ba6
 //
 // The gradient of a bias, on Hopper (wgmma, TMA, mbarriers):
 //
@@ -17,7 +17,7 @@
 //   212992  barriers
 //   213104  end
 
-namespace attune_9c8ed9fff8802070 {
+namespace attune_bf60dbc84253aa8c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -400,9 +400,20 @@ __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&)
 
 // Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
-__device__ __forceinline__ i32 stored_keys(const Arguments& args) { return args.seq_kv; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
-__device__ __forceinline__ i32 stored_keys(const Arguments& args, const Sequence&) { return stored_keys(args); }
+// Those of a batch entry that may count.
+__device__ __forceinline__ i32 queries_of_batch(const Arguments& args, i32 /*batch*/) { return args.seq_q; }
+
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+__device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
+template <i32 kRows>
+__device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
+  return (args.seq_q + kRows - 1) / kRows;
+}
+template <i32 kRows>
+__device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
+  return 0;
+}
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
@@ -486,7 +497,7 @@ struct ScoreTiles {
  private:
   __device__ __forceinline__ void advance(const Arguments& args) {
     if (args.bias_rows == 1) {
-      if (++row_tile < (stored_queries(args) + kBlockQ - 1) / kBlockQ) return;
+      if (++row_tile < (queries_of_batch(args, batch) + kBlockQ - 1) / kBlockQ) return;
       row_tile = 0;
     }
     if (args.bias_heads == 1) {
@@ -526,12 +537,12 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
 __device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.attention_mask_stride_batch, args.attention_mask_stride_row) + head * args.attention_mask_stride_head;
+  const i64 offset = sequence.batch * args.attention_mask_stride_batch + head * args.attention_mask_stride_head;
   return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
@@ -556,8 +567,8 @@ __device__ __forceinline__ float lse_log2_of(const float* statistics_of_block, i
 }
 // LSE and delta of the block of kRows queries that a query lies in, as backward_delta leaves them.
 __device__ __forceinline__ const float* statistics_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 blocks = (stored_queries(args) + kRows - 1) / kRows, block_of_head = (static_cast<i64>(sequence.batch) * args.heads_q + head) * blocks;
-  return args.statistics + 2 * kRows * (block_of_head + query / kRows);
+  const i64 blocks = blocks_of_queries<kRows>(args), block_of_head = (static_cast<i64>(workspace_batch(sequence)) * args.heads_q + head) * blocks;
+  return args.statistics + 2 * kRows * (block_of_head + first_block_of_queries<kRows>(sequence) + query / kRows);
 }
 // Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies them where a tensor map describes the
 // tensor. Where one then repeats along the queries, the rows of a tile are its first one, and where it repeats along the heads, those of its first head.
@@ -788,8 +799,8 @@ struct QueryRow {
   float slope, from_diagonal;  // from_diagonal: the distance of the thread's first key from the diagonal of the query
 
   // statistics: of the block of kRows queries that this one lies in.
-  __device__ __forceinline__ QueryRow(const Arguments& args, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
-    if (query >= stored_queries(args)) return;
+  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
+    if (query >= stored_queries(args, sequence)) return;
     lse_log2 = lse_log2_of(statistics, query % kRows);
     delta = delta_of(statistics, query % kRows);
   }
@@ -854,7 +865,7 @@ struct Consumer {
     const i32 first_key = at.key_tile * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
     static_assert(kRows % 16 == 0);  // the rows of a warp lie in one block
     const float* const statistics = statistics_of_query(args, sequence, at.head, query);
-    QueryRow rows[2] = {QueryRow(args, statistics, query), QueryRow(args, statistics, query + 8)};
+    QueryRow rows[2] = {QueryRow(args, sequence, statistics, query), QueryRow(args, sequence, statistics, query + 8)};
     rows[0].set_alibi(args, sequence, at.head, query, first_key);
     rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
     load_pairs(at, sequence);
@@ -929,7 +940,7 @@ struct Consumer {
     if (!has_bias && !args.bias_by_map) {
       Sequence all(args, at.batch);
       wait_bias();
-      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(stored_keys(args)), [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
+      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(args.seq_kv), [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
     }
     has_bias = true;
     if (!args.attention_mask_by_map) {
@@ -972,13 +983,13 @@ __device__ __forceinline__ void store_element(char* to, float x) { st_global_b16
 
 // Stores the sums of this thread's two rows. first_query: of the thread; first_key: of the tile.
 __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i32 first_query, i32 first_key, const ScoreFragments& sums) {
-  const i32 quad = static_cast<i32>(lane_index() % 4), keys = stored_keys(args) - first_key;
+  const i32 quad = static_cast<i32>(lane_index() % 4), keys = args.seq_kv - first_key;
   const i64 row_bytes = kBiasBytes * args.d_bias_stride_row;
   const bool aligned = ((reinterpret_cast<u64>(plane) | static_cast<u64>(row_bytes)) & 15) == 0;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 query = first_query + 8 * half;
-    const bool exists = query < stored_queries(args);
+    const bool exists = query < args.seq_q;
     char* const row = plane + query * row_bytes + kBiasBytes * static_cast<i64>(first_key);
     // The lanes of a quad exchange words of four fragments, so that each lane has eight keys that follow each other.
 #pragma unroll
@@ -1022,7 +1033,7 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
   for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-  if (first_key + static_cast<i32>(key) < stored_keys(args)) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
+  if (first_key + static_cast<i32>(key) < args.seq_kv) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
@@ -1048,7 +1059,7 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
       consumer.leave_bias();
     } else {
       const i32 key = first_key + static_cast<i32>(thread_index() % kWarpgroup);
-      if (index == 0 && key < stored_keys(args)) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
+      if (index == 0 && key < args.seq_kv) store_element(plane + kBiasBytes * static_cast<i64>(key), 0);
     }
   }
 }
@@ -1078,4 +1089,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_s
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9c8ed9fff8802070
+}  // namespace attune_bf60dbc84253aa8c

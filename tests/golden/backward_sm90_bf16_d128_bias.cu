@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source b70c005ce8bfa3ff
+// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source 9c4488ad21ef67a0
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_56c5caf1cbc45710 {
+namespace attune_2d2b2607350a23bb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -562,13 +562,13 @@ struct ScoreFunction {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
 __device__ __forceinline__ float bias_of_key(const char* of_query, i32 key) { return cvt_f32_low_bf16(ld_global_b16(of_query + 2 * static_cast<i64>(key))); }
 __device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.attention_mask_stride_batch, args.attention_mask_stride_row) + head * args.attention_mask_stride_head;
+  const i64 offset = sequence.batch * args.attention_mask_stride_batch + head * args.attention_mask_stride_head;
   return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
@@ -1285,4 +1285,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_56c5caf1cbc45710
+}  // namespace attune_2d2b2607350a23bb

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source 498a3f079c3a4996
+// attune backward bf16 d128 bias=bhqk bias-gradient sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic fused-dbias · source 27b29b33e8fc0d4b
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -27,7 +27,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_b27b9dd4ccda9729 {
+namespace attune_3a8ec0dad3060603 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -615,7 +615,7 @@ struct ScoreFunction {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
@@ -1441,4 +1441,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b27b9dd4ccda9729
+}  // namespace attune_3a8ec0dad3060603

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 04140cb9aad0f93d
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source df809061a7157798
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_2f99cabf3c88732e {
+namespace attune_7dde4ad71466684e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -580,7 +580,7 @@ struct ScoreFunction {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
@@ -1364,4 +1364,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2f99cabf3c88732e
+}  // namespace attune_7dde4ad71466684e

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source a52cce626fee4db4
+// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source cee1a7cffd8ce387
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -19,7 +19,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_366a9e1c8e870991 {
+namespace attune_ec2abc0e98214dcb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -359,13 +359,13 @@ struct HiddenKeys {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
 __device__ __forceinline__ float bias_of_key(const char* of_query, i32 key) { return cvt_f32_low_bf16(ld_global_b16(of_query + 2 * static_cast<i64>(key))); }
 __device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.attention_mask_stride_batch, args.attention_mask_stride_row) + head * args.attention_mask_stride_head;
+  const i64 offset = sequence.batch * args.attention_mask_stride_batch + head * args.attention_mask_stride_head;
   return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
@@ -885,4 +885,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_366a9e1c8e870991
+}  // namespace attune_ec2abc0e98214dcb

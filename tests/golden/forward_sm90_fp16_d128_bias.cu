@@ -1,4 +1,4 @@
-// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source a449e98627569bc3
+// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source de865897919ef419
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_c4cabb75d16198f4 {
+namespace attune_70c6865fda771f04 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -405,7 +405,7 @@ struct HiddenKeys {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.query_offset(args.bias_stride_batch, args.bias_stride_row) + head * args.bias_stride_head;
+  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 4 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
@@ -1163,4 +1163,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c4cabb75d16198f4
+}  // namespace attune_70c6865fda771f04

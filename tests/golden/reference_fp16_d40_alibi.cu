@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal alibi · source 4ec1e2863d9dc911
+// attune reference forward fp16 d40 causal alibi · source e4658a517c786632
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_6249044333f43413 {
+namespace attune_994743a6eb0d845c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -126,6 +126,8 @@ struct SequenceRows {
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 };
 
 // The one of a row of the queries of a batch entry.
@@ -265,4 +267,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6249044333f43413
+}  // namespace attune_994743a6eb0d845c

@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal · source 48314cbd171cf24a
+// attune reference forward fp16 d40 causal · source 181df72d1e577306
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_d709aba5db23d818 {
+namespace attune_08c46d85ab80fa86 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -117,6 +117,8 @@ struct SequenceRows {
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 };
 
 // The one of a row of the queries of a batch entry.
@@ -252,4 +254,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d709aba5db23d818
+}  // namespace attune_08c46d85ab80fa86

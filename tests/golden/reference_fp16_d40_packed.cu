@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal packed · source 2fa586f0a1c65c4d
+// attune reference forward fp16 d40 causal packed · source 4256314ecfda3676
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_ca8a043b2f009a23 {
+namespace attune_a975f5aa594ca41e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -140,6 +140,8 @@ struct SequenceRows {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
 
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return 0; }
   __device__ __forceinline__ static i32 end_of_queries(const Arguments& args, i64 sequence) { return within(ld_global_i32(args.cu_seqlens_q + sequence + 1), args.seq_q); }
 
  private:
@@ -287,4 +289,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ca8a043b2f009a23
+}  // namespace attune_a975f5aa594ca41e

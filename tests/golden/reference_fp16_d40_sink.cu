@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal sink · source 79ca293aa594b9db
+// attune reference forward fp16 d40 causal sink · source f2271a857d91f07a
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -13,7 +13,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_9d937f14220c77e4 {
+namespace attune_024a285e12a2b63b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -126,6 +126,8 @@ struct SequenceRows {
   i64 moved = 0;
 
   __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 };
 
 // The one of a row of the queries of a batch entry.
@@ -275,4 +277,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_9d937f14220c77e4
+}  // namespace attune_024a285e12a2b63b

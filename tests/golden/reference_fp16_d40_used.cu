@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal used · source 382a9f0af088b45a
+// attune reference forward fp16 d40 causal used · source 4aa154e615f03d08
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -11,7 +11,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
-namespace attune_20010c1146a04f77 {
+namespace attune_b9a3adc3c729b260 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -129,6 +129,8 @@ struct SequenceRows {
       : batch(batch), queries(within(args.seqused_q, batch, args.seq_q)), keys(within(args.seqused_kv, batch, args.seq_kv)), stored_queries(args.seq_q), stored_keys(args.seq_kv) {
     if (args.diagonals_move != 0) moved = (static_cast<i64>(keys) - queries) - (static_cast<i64>(args.seq_kv) - args.seq_q);
   }
+  // The batch entry of the tensors that has the rows.
+  __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 
  private:
   __device__ __forceinline__ static i32 within(const i32* said, i64 batch, i32 most) {
@@ -270,4 +272,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_20010c1146a04f77
+}  // namespace attune_b9a3adc3c729b260

@@ -189,6 +189,11 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.sink = choice.sink;
   problem.packed = choice.lengths >= LengthChoice::packed;
   if (problem.packed) problem.batch = choice.batch == 1 ? kFewSequences : kManySequences;
+  // Of many sequences some are longer than what tensors of pairs have elements for.
+  if (problem.has_longest_sequence() && problem.batch == kManySequences) {
+    problem.max_seq_q = problem.seq_q / 8 + 1;
+    problem.max_seq_kv = problem.seq_kv / 5 + 1;
+  }
   problem.lengths = choice.lengths == LengthChoice::whole ? Lengths::whole
                     : choice.lengths == LengthChoice::used || choice.lengths == LengthChoice::packed
                         ? Lengths::used
@@ -219,7 +224,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
 }
 
 bool is_served(const AttentionProblem& problem) {
-  return !problem.packed || (!problem.has_pair_tensors() && !problem.invariant);
+  return !problem.packed || !problem.invariant;
 }
 
 CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed) {

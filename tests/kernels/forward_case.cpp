@@ -261,12 +261,49 @@ void add_lengths(const AttentionProblem& problem, std::uint32_t seed, TermValues
   if (seed % 5 != 2) terms->set(Operand::seqused_kv, keys);
 }
 
+// The rows of a sequence, and how many of them count.
+struct SequenceRows {
+  std::int64_t begin = 0, end = 0, count = 0;
+};
+SequenceRows rows_of(const AttentionProblem& problem, const TermValues& terms, bool of_queries, std::int64_t sequence) {
+  const std::int64_t all = of_queries ? problem.seq_q : problem.seq_kv;
+  const auto lengths = terms.of<std::int32_t>(of_queries ? Operand::seqused_q : Operand::seqused_kv);
+  if (!problem.packed) return {0, all, used_rows(lengths, sequence, all)};
+  const auto begins = terms.of<std::int32_t>(of_queries ? Operand::cu_seqlens_q : Operand::cu_seqlens_kv);
+  const auto row_at = [&](std::int64_t place) {
+    return std::clamp<std::int64_t>(begins[static_cast<std::size_t>(place)], 0, all);
+  };
+  const std::int64_t begin = row_at(sequence), end = row_at(sequence + 1);
+  std::int64_t most = std::max<std::int64_t>(0, end - begin);
+  if (problem.has_longest_sequence()) most = std::min(most, of_queries ? problem.pair_queries() : problem.pair_keys());
+  return {begin, end, used_rows(lengths, sequence, most)};
+}
+std::int64_t rows_that_count(const AttentionProblem& problem, const TermValues& terms, bool of_queries,
+                             std::int64_t sequence) {
+  return rows_of(problem, terms, of_queries, sequence).count;
+}
+
+// Of one sequence.
+bool attends(const AttentionProblem& problem, const SequenceRow& of_query, const SequenceRow& of_key) {
+  if (!of_query.counts() || !of_key.counts()) return false;
+  std::int64_t query = of_query.position, key = of_key.position;
+  // Counted from the ends, where the mask is the same for all sequences.
+  if (problem.lengths == Lengths::used) {
+    query += problem.seq_q - of_query.used;
+    key += problem.seq_kv - of_key.used;
+  }
+  if (problem.mask == MaskKind::none) return true;
+  if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
+  return key <= query + problem.mask_offset;
+}
+
 // Whether a result may depend on an element: whether some pair for which it stands is one of the mask's.
 bool counts(const AttentionProblem& problem, const TermValues& terms, PairDimensions has, std::int64_t b,
             std::int64_t query, std::int64_t key) {
   for (std::int64_t batch = has.batch ? b : 0; batch < (has.batch ? b + 1 : problem.batch); ++batch) {
-    const bool is_key = key < used_rows(terms.of<std::int32_t>(Operand::seqused_kv), batch, problem.seq_kv);
-    if (has.queries ? attends(problem, terms, batch, query, key) : is_key) return true;
+    const SequenceRow of_query = {batch, query, rows_that_count(problem, terms, true, batch)},
+                      of_key = {batch, key, rows_that_count(problem, terms, false, batch)};
+    if (has.queries ? attends(problem, of_query, of_key) : of_key.counts()) return true;
   }
   return false;
 }
@@ -355,19 +392,11 @@ std::int64_t used_rows(std::span<const std::int32_t> lengths, std::int64_t b, st
 
 SequenceRow row_of(const AttentionProblem& problem, const TermValues& terms, bool of_queries, std::int64_t b,
                    std::int64_t row) {
-  const std::int64_t all = of_queries ? problem.seq_q : problem.seq_kv;
-  const auto lengths = terms.of<std::int32_t>(of_queries ? Operand::seqused_q : Operand::seqused_kv);
-  if (!problem.packed) return {b, row, used_rows(lengths, b, all)};
-  const auto begins = terms.of<std::int32_t>(of_queries ? Operand::cu_seqlens_q : Operand::cu_seqlens_kv);
-  const auto begin_of = [&](std::int64_t sequence) {
-    const std::int64_t begin = begins[static_cast<std::size_t>(sequence)];
-    return begin < 0 ? 0 : begin > all ? all : begin;
-  };
+  if (!problem.packed) return {b, row, rows_that_count(problem, terms, of_queries, b)};
   for (std::int64_t sequence = 0; sequence < problem.batch; ++sequence) {
-    const std::int64_t begin = begin_of(sequence), end = begin_of(sequence + 1);
-    const bool behind_last = sequence == problem.batch - 1 && row >= end;
-    if (begin <= row && (row < end || behind_last))
-      return {sequence, row - begin, used_rows(lengths, sequence, end > begin ? end - begin : 0)};
+    const SequenceRows rows = rows_of(problem, terms, of_queries, sequence);
+    const bool behind_last = sequence == problem.batch - 1 && row >= rows.end;
+    if (rows.begin <= row && (row < rows.end || behind_last)) return {sequence, row - rows.begin, rows.count};
   }
   return {};
 }
@@ -375,17 +404,7 @@ SequenceRow row_of(const AttentionProblem& problem, const TermValues& terms, boo
 bool attends(const AttentionProblem& problem, const TermValues& terms, std::int64_t b, std::int64_t query,
              std::int64_t key) {
   const SequenceRow of_query = row_of(problem, terms, true, b, query), of_key = row_of(problem, terms, false, b, key);
-  if (!of_query.counts() || !of_key.counts() || of_query.sequence != of_key.sequence) return false;
-  query = of_query.position;
-  key = of_key.position;
-  // Counted from the ends, where the mask is the same for all sequences.
-  if (problem.lengths == Lengths::used) {
-    query += problem.seq_q - of_query.used;
-    key += problem.seq_kv - of_key.used;
-  }
-  if (problem.mask == MaskKind::none) return true;
-  if (problem.mask == MaskKind::window && key < query + problem.first_offset) return false;
-  return key <= query + problem.mask_offset;
+  return of_query.sequence == of_key.sequence && attends(problem, of_query, of_key);
 }
 
 std::vector<double> unpacked(const AttentionProblem& problem, Operand operand, const TensorImage& image,
@@ -480,8 +499,10 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
         double largest = sink;
         for (std::size_t j = 0; j < keys; ++j) {
           if (!attends(problem, data.terms, b, i, static_cast<std::int64_t>(j))) continue;
+          const SequenceRow of_query = row_of(problem, data.terms, true, b, i),
+                            of_key = row_of(problem, data.terms, false, b, static_cast<std::int64_t>(j));
           const auto of_pair = [&](Operand operand) {
-            return element_of(problem, data.terms, operand, b, h, i, static_cast<std::int64_t>(j));
+            return element_of(problem, data.terms, operand, of_query.sequence, h, of_query.position, of_key.position);
           };
           const double bias = problem.bias == PairTensor::none ? 0 : of_pair(Operand::bias);
           if (bias == -HUGE_VAL) continue;
@@ -495,8 +516,6 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           scores[j] = cap == 0 ? scaled : cap * std::tanh(scaled / cap);
           double alibi = 0, slope = 0;
           if (problem.alibi) {
-            const SequenceRow of_query = row_of(problem, data.terms, true, b, i),
-                              of_key = row_of(problem, data.terms, false, b, static_cast<std::int64_t>(j));
             const std::int64_t to_end = of_query.used - of_query.position, key_to_end = of_key.used - of_key.position;
             slope = data.terms.of<float>(
                 Operand::alibi_slopes)[static_cast<std::size_t>(of_query.sequence * problem.heads_q + h)];

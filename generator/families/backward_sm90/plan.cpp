@@ -264,7 +264,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bind_dq_warpgroups(config, &bindings);
   bind_early_statistics(config, &bindings);
   bind_pair_tiles(problem, config, shape, &bindings);
-  bind_visible_blocks(config, BlockWalk::queries, &bindings);
+  bind_visible_blocks(problem, config, BlockWalk::queries, &bindings);
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
   shape.shared.bind(&bindings);
   bind_barriers(shape.barriers, &bindings);

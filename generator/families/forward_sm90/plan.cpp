@@ -57,9 +57,11 @@ void bind_barriers(const BarrierLayout& layout, bool passed_numbers, bool cluste
   bindings->conditions["passed_numbers"] = passed_numbers;
   for (const BarrierLayout::Ring& ring : layout.rings) {
     if (ring.stages == 0) continue;
-    // Who copies pairs learns of the tile from its Q, and says when it has read its number. Buffers of K and V are left
-    // by all consumers of a cluster.
-    const bool by_loader = &ring == &layout.q() && layout.pairs().stages > 0 && passed_numbers;
+    // Who copies pairs learns of the tile from its record, or from its Q, and says when it has read that. Buffers of K
+    // and V are left by all consumers of a cluster.
+    const BarrierLayout::Ring& tiles = layout.records().stages > 0 ? layout.records() : layout.q();
+    const bool names_tiles = &ring == &tiles && (passed_numbers || layout.records().stages > 0);
+    const bool by_loader = names_tiles && layout.pairs().stages > 0;
     const bool by_cluster = clustered && (&ring == &layout.k() || &ring == &layout.v());
     const char* const also = by_loader ? " + 1" : by_cluster ? " * kCluster" : "";
     rings.push_back({{"name", ring.name},
@@ -185,7 +187,7 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   bind_barriers(shape.barriers, config.tile_scheduler == TileScheduler::dynamic_persistent, config.cluster > 1,
                 &bindings);
   bind_pair_tiles(problem, shape, config, &bindings);
-  bind_visible_blocks(config, BlockWalk::keys, &bindings);
+  bind_visible_blocks(problem, config, BlockWalk::keys, &bindings);
   bindings.conditions["uniform_blocks"] = problem.has_used_lengths() || config.visible_blocks;
 
   bindings.set("tile_scheduler", partial_name(to_string(config.tile_scheduler)));

@@ -8,6 +8,7 @@
 
 #include "generator/generate.h"
 #include "generator/problem/operand_shape.h"
+#include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -26,12 +27,14 @@ WorkspaceBuffer buffer_of_blocks(BlockWalk walk, int block_q, int block_kv) {
           .keys = keys ? kBlocksOfWord * block_kv : block_kv};
 }
 
-ArgumentLayout arguments_of_search() {
+ArgumentLayout arguments_of_search(const AttentionProblem& problem) {
+  const bool longest = problem.has_longest_sequence();
   Arguments fields = {Workspace{kVisibleBlocks}};
   append_pointers(&fields, {Operand::attention_mask});
   append_strides(&fields, {Operand::attention_mask});
-  append(&fields, {Scalar::seq_q, Scalar::seq_kv, Scalar::attention_mask_batch, Scalar::attention_mask_heads,
-                   Scalar::attention_mask_rows});
+  append(&fields,
+         {longest ? Scalar::max_seq_q : Scalar::seq_q, longest ? Scalar::max_seq_kv : Scalar::seq_kv,
+          Scalar::attention_mask_batch, Scalar::attention_mask_heads, Scalar::attention_mask_rows});
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -57,7 +60,7 @@ void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, 
   launch.shared_bytes = kBlocksOfWord * sizeof(std::uint32_t);
   launch.rows_per_tile = config.block_q;
   launch.max_ctas = kCtasPerSm * device.sm_count;
-  launch.arguments = arguments_of_search();
+  launch.arguments = arguments_of_search(plan->problem);
   const bool keys = walk == BlockWalk::keys;
   TemplateBindings bindings;
   bindings.set("block_q", config.block_q);
@@ -66,8 +69,12 @@ void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, 
   bindings.set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));
   bindings.set("outer", keys ? "tile of queries" : "tile of keys");
   bindings.set("inner", keys ? "block of keys" : "block of queries");
-  bindings.set("outer_rows", keys ? "args.seq_q, kBlockQ" : "args.seq_kv, kBlockKv");
-  bindings.set("inner_rows", keys ? "args.seq_kv, kBlockKv" : "args.seq_q, kBlockQ");
+  const std::string rows = pair_queries_argument(plan->problem), columns = pair_keys_argument(plan->problem);
+  bindings.set("pair_queries", rows);
+  bindings.set("pair_keys", columns);
+  const std::string queries = "args." + rows + ", kBlockQ", all_keys = "args." + columns + ", kBlockKv";
+  bindings.set("outer_rows", keys ? queries : all_keys);
+  bindings.set("inner_rows", keys ? all_keys : queries);
   bindings.set("query_block", keys ? "of_head" : "inner");
   bindings.set("key_block", keys ? "inner" : "of_head");
   render_launch("visible_blocks", plan->kernel_class, device, templates, target, std::move(bindings), &launch);
@@ -85,13 +92,20 @@ void append_visible_blocks(Arguments* fields, const KernelConfig& config) {
   append(fields, {Workspace{kVisibleBlocks}, Scalar::attention_mask_batch, Scalar::attention_mask_heads});
 }
 
-void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBindings* bindings) {
-  const bool keys = walk == BlockWalk::keys;
+void bind_visible_blocks(const AttentionProblem& problem, const KernelConfig& config, BlockWalk walk,
+                         TemplateBindings* bindings) {
+  const bool keys = walk == BlockWalk::keys, longest = problem.has_longest_sequence();
   bindings->conditions["visible_blocks"] = config.visible_blocks;
   bindings->conditions["walks_down"] = keys;
   bindings->set("tiles", keys ? "tiles of queries" : "tiles of keys");
-  bindings->set("tiles_of_head", keys ? "args.query_tiles" : "args.key_tiles");
-  bindings->set("walked_rows", keys ? "args.seq_kv" : "args.seq_q");
+  std::string tiles = keys ? "args.query_tiles" : "args.key_tiles", tile = "tile";
+  if (longest) {
+    tiles = keys ? "((args.max_seq_q + kBlockQ - 1) / kBlockQ)" : "((args.max_seq_kv + kBlockKv - 1) / kBlockKv)";
+    tile = fmt::format("(tile < {0} ? tile : {0} - 1)", tiles);  // behind the last one no rows count
+  }
+  bindings->set("tiles_of_head", tiles);
+  bindings->set("tile_of_mask", tile);
+  bindings->set("walked_rows", "args." + (keys ? pair_keys_argument(problem) : pair_queries_argument(problem)));
   bindings->set("walked_block", keys ? "kBlockKv" : "kBlockQ");
 }
 

@@ -36,7 +36,8 @@ void add_most_visible_blocks(BlockWalk walk, KernelPlan* plan);
 
 /// Of a kernel that walks.
 void append_visible_blocks(Arguments* fields, const KernelConfig& config);
-void bind_visible_blocks(const KernelConfig& config, BlockWalk walk, TemplateBindings* bindings);
+void bind_visible_blocks(const AttentionProblem& problem, const KernelConfig& config, BlockWalk walk,
+                         TemplateBindings* bindings);
 
 /// The config that passes over such blocks, where the problem has an attention mask and the config can.
 KernelConfig with_visible_blocks(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config);

@@ -220,8 +220,18 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
              ContainsSubstring("mask offset"));
   CHECK(complaint_about([](AttentionProblem& p) { p.mask_offset = -100000; }).empty());
   CHECK(complaint_about([](AttentionProblem& p) { p.packed = true; }).empty());
-  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.packed = true, p.bias = PairTensor::hqk; }),
-             ContainsSubstring("packed sequences with a bias"));
+  CHECK(complaint_about([](AttentionProblem& p) { p.packed = true, p.bias = PairTensor::hqk; }).empty());
+  CHECK(complaint_about([](AttentionProblem& p) {
+          p.packed = true, p.bias = PairTensor::hqk, p.max_seq_q = 7, p.max_seq_kv = 100000;
+        }).empty());
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.packed = true, p.max_seq_q = 7; }),
+             ContainsSubstring("most queries of a sequence 7: only packed sequences with a bias"));
+  CHECK_THAT(complaint_about([](AttentionProblem& p) { p.bias = PairTensor::hqk, p.max_seq_kv = 7; }),
+             ContainsSubstring("most keys of a sequence 7: only packed sequences with a bias"));
+  CHECK_THAT(complaint_about([](AttentionProblem& p) {
+               p.packed = true, p.attention_mask = PairTensor::qk, p.max_seq_kv = -1;
+             }),
+             ContainsSubstring("most keys of a sequence -1: must be from 1 to"));
 }
 
 TEST_CASE("windows: the simplest mask that says the same", "[nogpu]") {

@@ -39,12 +39,12 @@ TEST_CASE("each member of a problem is a field, or an offset of its mask", "[nog
   // Does not compile once a problem has another number of members.
   const auto& [pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, mask_offset, first_offset, scale,
                softcap, alibi, bias, bias_fp32, bias_gradient, attention_mask, sink, lengths, packed, distribution,
-               layout, alignment, deterministic, invariant] = AttentionProblem();
+               max_seq_q, max_seq_kv, layout, alignment, deterministic, invariant] = AttentionProblem();
   (void)pass, (void)dtype, (void)batch, (void)heads_q, (void)heads_kv, (void)seq_q, (void)seq_kv, (void)head_dim;
   (void)mask, (void)mask_offset, (void)first_offset, (void)scale, (void)layout, (void)alignment, (void)deterministic,
       (void)invariant, (void)softcap, (void)alibi, (void)bias, (void)bias_fp32, (void)bias_gradient,
-      (void)attention_mask, (void)sink, (void)lengths, (void)packed, (void)distribution;
-  CHECK(problem_fields().size() == 26 - 2);
+      (void)attention_mask, (void)sink, (void)lengths, (void)packed, (void)distribution, (void)max_seq_q, (void)max_seq_kv;
+  CHECK(problem_fields().size() == 28 - 2);
 
   std::set<std::string_view> keys, flags, words, called;
   for (const ProblemField& field : problem_fields()) {
