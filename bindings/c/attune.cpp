@@ -42,11 +42,12 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136, 144};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136, 144, 160};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
               offsetof(attune_problem, alibi) == 120 && offsetof(attune_problem, bias_fp32) == 128 &&
-              offsetof(attune_problem, bias_gradient) == 136 && sizeof(attune_problem) == 144);
+              offsetof(attune_problem, bias_gradient) == 136 && offsetof(attune_problem, max_seq_q) == 144 &&
+              sizeof(attune_problem) == 160);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -253,6 +254,8 @@ struct Request {
     problem.attention_mask = pair_tensor_of("attention_mask", from.attention_mask);
     problem.bias_gradient = flag_of("bias_gradient", from.bias_gradient) && problem.pass == attune::Pass::backward;
     problem.packed = flag_of("packed", from.packed);
+    problem.max_seq_q = from.max_seq_q;
+    problem.max_seq_kv = from.max_seq_kv;
     if (flag_of("used_lengths", from.used_lengths) || problem.packed) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;

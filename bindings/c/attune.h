@@ -140,6 +140,9 @@ typedef struct attune_problem {
   int32_t bias_gradient;  /* 1: backward writes ATTUNE_D_BIAS; 0: it does not. Forward does not look at it */
   int32_t packed; /* 1: the sequences, `batch` of them, lie one behind the other in tensors of one batch entry, of seq_q
                      and seq_kv rows: with ATTUNE_CU_SEQLENS_Q and ATTUNE_CU_SEQLENS_KV; 0: without */
+  int64_t max_seq_q;  /* of packed sequences with a bias or an attention mask, whose rows are the queries of a sequence:
+                         how many it has, 0: seq_q. What a sequence has more does not count */
+  int64_t max_seq_kv; /* the same of its keys */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -164,8 +167,10 @@ typedef struct attune_tensor {
  * read slopes: fp32 (batch, heads_q) with strides of the batch and the head, of which the first is 0 where all batch
  * entries share them. Slopes have no gradient. Problems with a bias or an attention mask read it: elements of dtype or
  * fp32, or one byte each, those of keys contiguous, with strides of the batch, the head and the row (of queries), of
- * which those are not read along which it repeats. Backward writes the bias's gradient where the problem asks for it,
- * of its shape and type, summed over what it repeats along; its bits are the same for the same inputs, always. */
+ * which those are not read along which it repeats. Of packed sequences the batch has an element for each sequence, and
+ * rows and elements are its queries and keys, of each sequence the first ones. Backward writes the bias's gradient
+ * where the problem asks for it, of its shape and type, summed over what it repeats along; its bits are the same for
+ * the same inputs, always. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,

@@ -16,6 +16,7 @@
 #include "generator/plan/launch_rules.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
+#include "generator/text/attention_bindings.h"
 #include "generator/text/renderer.h"
 
 namespace attune {
@@ -280,8 +281,8 @@ class Exporter {
     if (is_of_pairs(operand)) {
       const char* const written = plan_.config.fused_dbias ? "written; the bias may not repeat"
                                                            : "written: what the bias is repeated for is summed";
-      return fmt::format("(batch, heads_q, seq_q, seq_kv), {}, {}",
-                         facts_of(operand_shape(problem_, operand).element).name,
+      return fmt::format("(batch, heads_q, {}, {}), {}, {}", pair_queries_argument(problem_),
+                         pair_keys_argument(problem_), facts_of(operand_shape(problem_, operand).element).name,
                          operand == Operand::d_bias ? written : "read");
     }
     const bool queries = rows_are_queries(operand);
@@ -359,6 +360,11 @@ class Exporter {
     for (const char* list : {"pair_forms", "checked_pairs", "test_pairs"}) lists[list];
     const bool biased = problem_.bias != PairTensor::none, masked = problem_.attention_mask != PairTensor::none;
     all_.conditions["pairs"] = biased || masked;
+    all_.conditions["longest_sequence"] = problem_.has_longest_sequence();
+    set("pair_queries", pair_queries_argument(problem_));
+    set("pair_keys", pair_keys_argument(problem_));
+    set("max_seq_q", problem_.pair_queries());
+    set("max_seq_kv", problem_.pair_keys());
     all_.conditions["bias"] = biased;
     all_.conditions["bias_gradient"] = problem_.bias_gradient;
     all_.conditions["fused_dbias"] = plan_.config.fused_dbias;
@@ -390,14 +396,16 @@ class Exporter {
       if (!is_output(operand)) lists["pair_forms"].push_back({{"name", name}});
       const PairDimensions has =
           dimensions_of(operand == Operand::attention_mask ? problem_.attention_mask : problem_.bias);
-      const std::string rows = has.queries ? "call->seq_q * call->seq_kv" : "call->seq_kv";
+      const std::string columns = "call->" + pair_keys_argument(problem_);
+      const std::string rows =
+          has.queries ? fmt::format("call->{} * {}", pair_queries_argument(problem_), columns) : columns;
       const auto pack = [&](const char* dimension, bool exists, const std::string& value) {
         lists["packed"].push_back(
             {{"stride", fmt::format("{}_stride_{}", name, dimension)}, {"value", exists ? value : "0"}});
       };
       pack("batch", has.batch, has.heads ? "call->heads_q * " + rows : rows);
       pack("head", has.heads, rows);
-      pack("row", has.queries, "call->seq_kv");
+      pack("row", has.queries, columns);
     }
   }
 

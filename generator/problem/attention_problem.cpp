@@ -77,6 +77,8 @@ AttentionProblem simplest_mask(AttentionProblem problem) {
   if (judged) hide_outside(-kOpenDiagonal, kOpenDiagonal, &problem);
   const bool stays = problem.lengths == Lengths::used_top_left && hides_pairs(problem.mask);
   if (problem.has_used_lengths() && !stays) problem.lengths = Lengths::used;
+  if (problem.max_seq_q == problem.seq_q) problem.max_seq_q = 0;
+  if (problem.max_seq_kv == problem.seq_kv) problem.max_seq_kv = 0;
   return problem;
 }
 

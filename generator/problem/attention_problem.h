@@ -169,9 +169,10 @@ AttentionProblem forward_of(AttentionProblem problem);
 
 /// The problem with the simplest mask that hides the same pairs: none, causal (which begins with the first key), or a
 /// window, in this order. Causal at one query that is aligned bottom right hides nothing, and so do windows as long as
-/// their rows. A side of a window that hides no key is open. What validate() refuses of a mask stays as it is. What is
-/// compiled, tuned, stored or looked up is of problems in this form, whichever way they were asked: the functions
-/// that take one from outside (of the runtime, the tuner, the tuning database, packs and the command) see to it.
+/// their rows. A side of a window that hides no key is open. What validate() refuses of a mask stays as it is. A
+/// longest sequence of all rows is none. What is compiled, tuned, stored or looked up is of problems in this form,
+/// whichever way they were asked: the functions that take one from outside (of the runtime, the tuner, the tuning
+/// database, packs and the command) see to it.
 AttentionProblem simplest_mask(AttentionProblem problem);
 
 /// Canonical text, for example "forward bf16 b4 hq16 hkv4 sq4096 d128 causal", of the simplest_mask(): problems that

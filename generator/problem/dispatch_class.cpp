@@ -48,6 +48,12 @@ AttentionProblem representative_of(const AttentionProblem& problem) {
     representative.seq_q = ragged(representative.seq_q);
     representative.seq_kv = ragged(representative.seq_kv);
   }
+  for (std::int64_t* longest : {&representative.max_seq_q, &representative.max_seq_kv}) {
+    if (*longest == 0) continue;
+    const bool whole_rows = *longest % kWholeLength == 0;
+    *longest = bucket_end(*longest);
+    if (!whole_rows) *longest = ragged(*longest);
+  }
   reset_arguments(&representative);
   switch (problem.mask) {
     case MaskKind::none:

@@ -87,7 +87,11 @@ std::int64_t count_attended_pairs(const AttentionProblem& problem) {
                                                  static_cast<double>(problem.batch));
     return distributed_lengths(problem.distribution, share, count);
   };
-  const std::vector<std::int64_t> queries = lengths(problem.seq_q), keys = lengths(problem.seq_kv);
+  std::vector<std::int64_t> queries = lengths(problem.seq_q), keys = lengths(problem.seq_kv);
+  if (problem.has_longest_sequence()) {
+    for (std::int64_t& length : queries) length = std::min(length, problem.pair_queries());
+    for (std::int64_t& length : keys) length = std::min(length, problem.pair_keys());
+  }
   double pairs = 0;
   for (std::size_t i = 0; i < queries.size(); ++i)
     pairs += static_cast<double>(sequence_geometry(problem, queries[i], keys[i]).attended_pairs());

@@ -157,12 +157,23 @@ NamedLengths parse_lengths(std::string_view text) {
   return named;
 }
 
+namespace {
+
+// At least 1, as tensors have elements.
+std::int64_t longest(const NamedLengths& named) {
+  return std::max<std::int64_t>(1, *std::max_element(named.lengths.begin(), named.lengths.end()));
+}
+
+}  // namespace
+
 std::optional<std::int64_t> NamedSequences::value_of(std::string_view key) const {
   if (key == "packed") return 1;
   if (key == "batch") return static_cast<std::int64_t>(queries.lengths.size());
   if (key == "seq_q") return queries.rows();
   if (key == "seq_kv") return keys.rows();
   if (key == "distribution") return static_cast<std::int64_t>(queries.distribution);
+  if (with_pairs && key == "max_seq_q") return longest(queries);
+  if (with_pairs && key == "max_seq_kv") return longest(keys);
   return std::nullopt;
 }
 

@@ -40,6 +40,7 @@ NamedLengths parse_lengths(std::string_view text);
 /// Packed sequences by the lengths of each in queries and in keys.
 struct NamedSequences {
   NamedLengths queries, keys;
+  bool with_pairs = false;  ///< whether their problem has tensors of pairs, of the longest one's size
   /// What they say of a field of their problem, by its key: sizes, and that they are packed.
   std::optional<std::int64_t> value_of(std::string_view key) const;
 };

@@ -292,8 +292,8 @@ class PackedRows {
   std::int64_t heads_, first_, stored_, all_;
 };
 
-// Adds the gradient of a bias that the sequence `batch` gives as a problem of its own. Its pairs are the first ones of a
-// plane; of those for which the bias has no elements there is none.
+// Adds the gradient of a bias that the sequence `batch` gives as a problem of its own. Its pairs are the first ones of
+// a plane; of those for which the bias has no elements there is none.
 void add_bias_gradient(const AttentionProblem& problem, std::int64_t batch, const AttentionProblem& alone,
                        const ReferenceGradient& from, ReferenceGradient* to) {
   const OperandShape all = operand_shape(problem, Operand::d_bias), of_alone = operand_shape(alone, Operand::d_bias);

@@ -12,6 +12,11 @@ std::int64_t length_of(std::span<const std::int32_t> lengths, std::int64_t batch
   return lengths.empty() ? all : std::clamp<std::int64_t>(lengths[static_cast<std::size_t>(batch)], 0, all);
 }
 
+// Of packed sequences with tensors of pairs, which have elements for `most` of them.
+std::int64_t rows_that_count(const AttentionProblem& problem, std::int64_t most, std::int64_t rows) {
+  return problem.has_longest_sequence() ? std::min(most, rows) : rows;
+}
+
 // Of a tensor of pairs, with elements of so many bytes: what the sequence `batch` has there as a problem of its own,
 // whose rows are all that are stored. Those for which there are no elements do not count, and are 0.
 std::vector<std::byte> pairs_of_sequence(const AttentionProblem& problem, Operand operand, std::int64_t batch,
@@ -39,7 +44,10 @@ std::vector<MaskGeometry> sequences_of(const AttentionProblem& problem, const Te
   if (problem.packed && terms.bytes(Operand::cu_seqlens_q).empty()) {
     const std::vector<std::int64_t> rows = distributed_lengths(problem.distribution, problem.seq_q, problem.batch),
                                     columns = distributed_lengths(problem.distribution, problem.seq_kv, problem.batch);
-    for (std::size_t i = 0; i < rows.size(); ++i) sequences.push_back(sequence_geometry(problem, rows[i], columns[i]));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      sequences.push_back(sequence_geometry(problem, rows_that_count(problem, problem.pair_queries(), rows[i]),
+                                            rows_that_count(problem, problem.pair_keys(), columns[i])));
+    }
     return sequences;
   }
   if (problem.packed) {
@@ -75,13 +83,11 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
     const bool is_last = batch == problem.batch - 1;
     sequence.stored_queries = between(sequence.first_query, is_last ? problem.seq_q : end_of_queries);
     sequence.stored_keys = between(sequence.first_key, is_last ? problem.seq_kv : end_of_keys);
-    const auto at_most = [&](std::int64_t most, std::int64_t rows) {
-      return problem.has_longest_sequence() ? std::min(most, rows) : rows;
-    };
-    const std::int64_t in_queries = at_most(problem.pair_queries(), between(sequence.first_query, end_of_queries)),
-                       in_keys = at_most(problem.pair_keys(), between(sequence.first_key, end_of_keys));
-    const std::int64_t used_queries = length_of(queries, batch, in_queries),
-                       used_keys = length_of(keys, batch, in_keys);
+    const std::int64_t in_queries = between(sequence.first_query, end_of_queries),
+                       in_keys = between(sequence.first_key, end_of_keys);
+    const std::int64_t used_queries =
+                           length_of(queries, batch, rows_that_count(problem, problem.pair_queries(), in_queries)),
+                       used_keys = length_of(keys, batch, rows_that_count(problem, problem.pair_keys(), in_keys));
     const MaskGeometry mask = sequence_geometry(problem, used_queries, used_keys);
 
     AttentionProblem& alone = sequence.problem = problem;

@@ -253,7 +253,7 @@ std::int64_t own(std::int64_t stride, std::int64_t extent) { return stride == 0 
 //% end
 //% for pair_forms
 Extents of_${pair_forms.name}(const ${name}_call& asked) {
-  return {own(asked.${pair_forms.name}_stride_batch, asked.batch), own(asked.${pair_forms.name}_stride_head, asked.heads_q), own(asked.${pair_forms.name}_stride_row, asked.seq_q)};
+  return {own(asked.${pair_forms.name}_stride_batch, asked.batch), own(asked.${pair_forms.name}_stride_head, asked.heads_q), own(asked.${pair_forms.name}_stride_row, asked.${pair_queries})};
 }
 //% end
 //% if pair_maps
@@ -315,6 +315,10 @@ Call call_of(const ${name}_call& asked) {
   call.${pair_forms.name}_heads = ${pair_forms.name}.heads;
   call.${pair_forms.name}_rows = ${pair_forms.name}.rows;
 //% end
+//% if longest_sequence
+  call.max_seq_q = asked.max_seq_q;
+  call.max_seq_kv = asked.max_seq_kv;
+//% end
 //% if pairs
   return call;
 //% end
@@ -329,6 +333,10 @@ cudaError_t check_sizes(const ${name}_call& asked) {
                {"heads_q", asked.heads_q, kHeadsLimit},
                {"heads_kv", asked.heads_kv, kHeadsLimit},
                {"seq_q", asked.seq_q, kLengthLimit},
+//% if longest_sequence
+               {"max_seq_q", asked.max_seq_q, kLengthLimit},
+               {"max_seq_kv", asked.max_seq_kv, kLengthLimit},
+//% end
                {"seq_kv", asked.seq_kv, kLengthLimit}};
   for (const auto& size : sizes) {
     if (size.value < 1 || size.value >= size.limit)
@@ -485,6 +493,10 @@ void ${name}_problem(${name}_call* call) {
   call->heads_kv = ${heads_kv};
   call->seq_q = ${seq_q};
   call->seq_kv = ${seq_kv};
+//% if longest_sequence
+  call->max_seq_q = ${max_seq_q};
+  call->max_seq_kv = ${max_seq_kv};
+//% end
   call->softmax_scale = ${softmax_scale};
 //% if softcap
   call->softcap = ${softcap_value};

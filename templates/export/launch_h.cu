@@ -42,6 +42,10 @@ typedef struct ${name}_call {
   int64_t mask_offset; /* query i sees the keys j <= i + mask_offset; seq_kv - seq_q lets the last query see the last key */
 //% end
 
+//% if longest_sequence
+  int64_t max_seq_q;  /* rows of tensors of pairs: the queries that a sequence has at most. What it has more does not count */
+  int64_t max_seq_kv; /* their columns: the same of its keys */
+//% end
 //% if pairs
   /* A tensor of pairs has a column for each key. It repeats along a dimension whose stride is 0. It may start at any element and have any strides; copies
      are faster where it starts, and each of its rows, at a multiple of 16 bytes. */

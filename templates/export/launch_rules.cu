@@ -55,7 +55,7 @@ struct Launch {
 };
 
 // `bytes` for each `rows` queries of each query head and batch entry, or keys of each key/value head; once for each part of the keys. With `keys` instead for
-// each `rows` queries and `keys` keys of each plane of a tensor of pairs. Where `rows` is kOnce: `bytes`, whatever the call.
+// each `rows` queries and `keys` keys of each plane of the attention mask. Where `rows` is kOnce: `bytes`, whatever the call.
 constexpr std::int64_t kOnce = 0;
 struct Buffer {
   std::int64_t bytes, rows;
@@ -209,7 +209,10 @@ inline std::int64_t grid_of(const Launch& launch, const Call& call) {
 
 inline std::int64_t bytes_of(const Buffer& buffer, const Call& call) {
   if (buffer.rows == kOnce) return buffer.bytes;
-  if (buffer.keys != kOnce) return buffer.bytes * call.batch * call.heads_q * ceil_div(pair_queries(call), buffer.rows) * ceil_div(pair_keys(call), buffer.keys);
+  if (buffer.keys != kOnce) {
+    const std::int64_t planes = call.attention_mask_batch * call.attention_mask_heads;
+    return buffer.bytes * planes * ceil_div(pair_queries(call), buffer.rows) * ceil_div(pair_keys(call), buffer.keys);
+  }
   const std::int64_t heads = row_batch(call) * (buffer.of_keys ? call.heads_kv : call.heads_q);
   return buffer.bytes * heads * tiles_of_rows(call, buffer.of_keys ? call.seq_kv : call.seq_q, buffer.rows) * parts_of(buffer.split, call);
 }

@@ -130,14 +130,28 @@ __device__ float of_alibi(const Problem& p, int b, int h, int i, int j) {
 __device__ float of_alibi(const Problem&, int, int, int, int) { return 0; }
 //% end
 //% if bias
+//% if packed_sequences
+__device__ float of_bias(const Problem& p, int b, int h, int i, int j) {
+  const Pair pair = pair_of(p, b, i, j);
+  return static_cast<float>(p.bias.at<${bias_element}>(pair.sequence, h, pair.query, pair.key));
+}
+//% else
 __device__ float of_bias(const Problem& p, int b, int h, int i, int j) { return static_cast<float>(p.bias.at<${bias_element}>(b, h, i, j)); }
+//% end
 //% else
 __device__ float of_bias(const Problem&, int, int, int, int) { return 0; }
 //% end
 // What is added to a score.
 __device__ float added(const Problem& p, int b, int h, int i, int j) { return of_alibi(p, b, h, i, j) + of_bias(p, b, h, i, j); }
 //% if attention_mask
+//% if packed_sequences
+__device__ bool attends(const Problem& p, int b, int h, int i, int j) {
+  const Pair pair = pair_of(p, b, i, j);
+  return p.attention_mask.at<unsigned char>(pair.sequence, h, pair.query, pair.key) != 0;
+}
+//% else
 __device__ bool attends(const Problem& p, int b, int h, int i, int j) { return p.attention_mask.at<unsigned char>(b, h, i, j) != 0; }
+//% end
 //% else
 __device__ bool attends(const Problem&, int, int, int, int) { return true; }
 //% end
@@ -368,15 +382,24 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
 //% if bias_gradient
 
 // The gradient of the bias, a CTA for each of its rows: sums over the batch entries, heads and queries along which it repeats.
-__global__ void naive_dbias(Problem p, int rows, int heads, View q, View k, View v, View d_o, const float* lse, const float* delta, float* d_bias) {
+__global__ void naive_dbias(Problem p, int keys, int rows, int heads, View q, View k, View v, View d_o, const float* lse, const float* delta, float* d_bias) {
   const int row = blockIdx.x % rows, head = blockIdx.x / rows % heads, batch = blockIdx.x / rows / heads;
   const int group = p.heads_q / p.heads_kv;
-  for (int j = threadIdx.x; j < p.seq_kv; j += kThreads) {
+  for (int key = threadIdx.x; key < keys; key += kThreads) {
     float sum = 0;
+//% if packed_sequences
+    for (int sequence = p.bias.batch == 0 ? 0 : batch; sequence < (p.bias.batch == 0 ? p.sequences : batch + 1); ++sequence)
+      for (int h = p.bias.head == 0 ? 0 : head; h < (p.bias.head == 0 ? p.heads_q : head + 1); ++h)
+        for (int position = p.bias.row == 0 ? 0 : row; position < (p.bias.row == 0 ? p.seqused_q[sequence] : row + 1); ++position) {
+          const int b = 0, i = p.cu_seqlens_q[sequence] + position, j = p.cu_seqlens_kv[sequence] + key;
+          if (position >= p.seqused_q[sequence] || key >= p.seqused_kv[sequence] || !sees(p, b, h, i, j)) continue;
+//% else
     for (int b = p.bias.batch == 0 ? 0 : batch; b < (p.bias.batch == 0 ? p.batch : batch + 1); ++b)
       for (int h = p.bias.head == 0 ? 0 : head; h < (p.bias.head == 0 ? p.heads_q : head + 1); ++h)
         for (int i = p.bias.row == 0 ? 0 : row; i < (p.bias.row == 0 ? p.seq_q : row + 1); ++i) {
+          const int j = key;
           if (!sees(p, b, h, i, j)) continue;
+//% end
           float product = 0, change = 0;
           for (int c = 0; c < kHeadDim; ++c) {
             product += static_cast<float>(at<Element>(q, b, h, i, c)) * static_cast<float>(at<Element>(k, b, h / group, j, c));
@@ -385,7 +408,7 @@ __global__ void naive_dbias(Problem p, int rows, int heads, View q, View k, View
           const std::int64_t of_row = (static_cast<std::int64_t>(b) * p.heads_q + h) * p.seq_q + i;
           sum += probability(p, b, h, i, j, product, lse[of_row]) * (change - delta[of_row]);
         }
-    d_bias[static_cast<std::int64_t>(blockIdx.x) * p.seq_kv + j] = sum;
+    d_bias[static_cast<std::int64_t>(blockIdx.x) * keys + key] = sum;
   }
 }
 //% end
@@ -517,7 +540,7 @@ struct Pairs {
   Pairs(const ${name}_call& call, bool of_batch, bool of_heads, bool of_rows, std::int64_t keys, int bytes)
       : batch(of_batch ? static_cast<int>(call.batch) : 1),
         heads(of_heads ? static_cast<int>(call.heads_q) : 1),
-        rows(of_rows ? static_cast<int>(call.seq_q) : 1),
+        rows(of_rows ? static_cast<int>(call.${pair_queries}) : 1),
         row_stride(keys),
         memory(static_cast<std::size_t>(all_rows()) * static_cast<std::size_t>(keys * bytes)) {}
   std::int64_t all_rows() const { return static_cast<std::int64_t>(batch) * heads * rows; }
@@ -616,10 +639,11 @@ void check(const std::string& what, ${name}_call call, Order order) {
     for (std::int64_t b = 0; b <= call.batch; ++b) of.push_back(static_cast<int>(rows * (b - (b % 4 == 3)) / (call.batch + 1)));
     return of;
   };
-  const auto lengths = [&](std::int64_t rows) {
+  const auto lengths = [&](std::int64_t rows, std::int64_t most) {
     const std::vector<int> of = begins(rows);
     std::vector<int> used;
-    for (std::size_t b = 0; b + 1 < of.size(); ++b) used.push_back(b % 2 == 1 ? of[b + 1] - of[b] : (3 * (of[b + 1] - of[b]) + 3) / 4);
+    for (std::size_t b = 0; b + 1 < of.size(); ++b)
+      used.push_back(std::min(static_cast<int>(most), b % 2 == 1 ? of[b + 1] - of[b] : (3 * (of[b + 1] - of[b]) + 3) / 4));
     return used;
   };
   const std::size_t begin_bytes = static_cast<std::size_t>(call.batch + 1) * sizeof(int);
@@ -628,7 +652,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
   call.cu_seqlens_kv = on_device(begins_kv, begins(call.seq_kv));
   const int *const first_queries = call.cu_seqlens_q, *const first_keys = call.cu_seqlens_kv;
 //% else
-  const auto lengths = [&](std::int64_t rows) {
+  const auto lengths = [&](std::int64_t rows, std::int64_t) {
     std::vector<int> used;
     for (std::int64_t b = 0; b < call.batch; ++b) used.push_back(static_cast<int>(b % 4 == 3 ? 0 : b % 4 == 2 ? rows : (rows * (2 + b % 4) + 3) / 4));
     return used;
@@ -637,13 +661,13 @@ void check(const std::string& what, ${name}_call call, Order order) {
 //% end
   const int sequences = static_cast<int>(call.batch);
   const Memory used_q(static_cast<std::size_t>(call.batch) * sizeof(int)), used_kv(static_cast<std::size_t>(call.batch) * sizeof(int));
-  call.seqused_q = on_device(used_q, lengths(call.seq_q));
-  call.seqused_kv = on_device(used_kv, lengths(call.seq_kv));
+  call.seqused_q = on_device(used_q, lengths(call.seq_q, call.${pair_queries}));
+  call.seqused_kv = on_device(used_kv, lengths(call.seq_kv, call.${pair_keys}));
 //% end
 //% for test_pairs
   // Rows with a gap start where no tensor map can have them.
   const bool ${test_pairs.name}_of_batch = call.${test_pairs.name}_stride_batch != 0, ${test_pairs.name}_of_heads = call.${test_pairs.name}_stride_head != 0, ${test_pairs.name}_of_rows = call.${test_pairs.name}_stride_row != 0;
-  const Pairs ${test_pairs.name}(call, ${test_pairs.name}_of_batch, ${test_pairs.name}_of_heads, ${test_pairs.name}_of_rows, call.seq_kv + (order == Order::other_with_gaps ? 3 : 0), ${test_pairs.bytes});
+  const Pairs ${test_pairs.name}(call, ${test_pairs.name}_of_batch, ${test_pairs.name}_of_heads, ${test_pairs.name}_of_rows, call.${pair_keys} + (order == Order::other_with_gaps ? 3 : 0), ${test_pairs.bytes});
   const PairView ${test_pairs.name}_view = ${test_pairs.name}.view(${test_pairs.name}_of_batch, ${test_pairs.name}_of_heads, ${test_pairs.name}_of_rows);
   call.${test_pairs.name} = ${test_pairs.name}.memory.data();
   call.${test_pairs.name}_stride_batch = ${test_pairs.name}_view.batch;
@@ -651,10 +675,10 @@ void check(const std::string& what, ${name}_call call, Order order) {
   call.${test_pairs.name}_stride_row = ${test_pairs.name}_view.row;
 //% end
 //% if bias
-  fill_bias<<<static_cast<int>(bias.all_rows()), kThreads>>>(bias.memory.data(), static_cast<int>(call.seq_kv), bias.row_stride, 7);
+  fill_bias<<<static_cast<int>(bias.all_rows()), kThreads>>>(bias.memory.data(), static_cast<int>(call.${pair_keys}), bias.row_stride, 7);
 //% end
 //% if attention_mask
-  fill_mask<<<static_cast<int>(attention_mask.all_rows()), kThreads>>>(attention_mask.memory.data(), attention_mask.rows, static_cast<int>(call.seq_kv), attention_mask.row_stride, 8);
+  fill_mask<<<static_cast<int>(attention_mask.all_rows()), kThreads>>>(attention_mask.memory.data(), attention_mask.rows, static_cast<int>(call.${pair_keys}), attention_mask.row_stride, 8);
 //% end
   const Problem problem = {static_cast<int>(${tensor_batch}), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
                            static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}${bias_of_call}${mask_of_call}};
@@ -698,8 +722,8 @@ void check(const std::string& what, ${name}_call call, Order order) {
   naive_dkdv<<<k->all_rows(), kThreads>>>(problem, q->view(), k->view(), v->view(), d_o->view(), call.lse, delta.floats(), reference_dk.floats(),
                                           reference_dv.floats());
 //% if bias_gradient
-  const Memory reference_dbias(static_cast<std::size_t>(bias.all_rows() * call.seq_kv) * sizeof(float));
-  naive_dbias<<<static_cast<int>(bias.all_rows()), kThreads>>>(problem, bias.rows, bias.heads, q->view(), k->view(), v->view(), d_o->view(), call.lse,
+  const Memory reference_dbias(static_cast<std::size_t>(bias.all_rows() * call.${pair_keys}) * sizeof(float));
+  naive_dbias<<<static_cast<int>(bias.all_rows()), kThreads>>>(problem, static_cast<int>(call.${pair_keys}), bias.rows, bias.heads, q->view(), k->view(), v->view(), d_o->view(), call.lse,
                                                                delta.floats(), reference_dbias.floats());
 //% end
 //% if sink
@@ -729,7 +753,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
   compare("dk", what, *d_k, reference_dk);
   compare("dv", what, *d_v, reference_dv);
 //% if bias_gradient
-  compare_bias(what, d_bias, call.seq_kv, reference_dbias);
+  compare_bias(what, d_bias, call.${pair_keys}, reference_dbias);
 //% end
 //% if sink
   compare_sinks(what, d_sinks, reference_dsinks, sink_sizes);
@@ -793,6 +817,10 @@ int main(int argc, char** argv) {
     call.heads_q = heads_kv * group;
     call.seq_q = seq_q;
     call.seq_kv = seq_kv;
+//% if longest_sequence
+    call.max_seq_q = std::min(call.max_seq_q, seq_q);
+    call.max_seq_kv = std::min(call.max_seq_kv, seq_kv);
+//% end
     move_mask(exported, &call);
     ${name}_pack(&call);
     return call;

@@ -307,6 +307,11 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
         std::pair(std::string_view("--lengths one-long:3x4-20 --used-kv-lengths 3,20,4"),
                   "b3 hq2 sq28 d64 packed lengths=one-long"),
         std::pair(std::string_view("--packed --batch 3 --seq 40"), "b3 hq2 sq40 d64 packed"),
+        std::pair(std::string_view("--lengths 7,0,30 --bias 1hqk"),
+                  "b3 hq2 sq37 d64 bias=1hqk packed max-sq30 max-skv30"),
+        std::pair(std::string_view("--lengths 7,0,30 --kv-lengths 1,2,90 --attention-mask b1qk --max-seq 9"),
+                  "b3 hq2 sq37 skv93 d64 attention-mask=b1qk packed max-sq9 max-skv90"),
+        std::pair(std::string_view("--packed --batch 3 --seq 40 --bias bhqk"), "b3 hq2 sq40 d64 bias=bhqk packed"),
         std::pair(std::string_view("--pass backward --lengths 7,0,30 --sink"), "b3 hq2 sq37 d64 sink packed"),
         std::pair(std::string_view("--pass backward --lengths loguniform:3x8-40"), "b3 hq2 sq59 d64 packed"),
         std::pair(std::string_view("--problem forward~fp16~b2~hq2~sq9~d64~packed --lengths 4,5"),
@@ -325,6 +330,7 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
         std::pair("--lengths 7,6 --kv-lengths 7,6,1", "--kv-lengths: 3 sequences of 14 rows together"),
         std::pair("--lengths 7,6 --used-lengths 7", "1 lengths, but the batch has 2 entries"),
         std::pair("--lengths 7,x", "'x' is no number of rows"),
+        std::pair("--lengths 7,6 --max-seq 7", "only packed sequences with a bias or an attention mask have it"),
         std::pair("--lengths usd --seq 7", "expected whole or used or used-top-left; did you mean used?"),
         std::pair("--kv-lengths 7,6 --seq 13", "say the queries of each sequence, too, as --lengths"),
         std::pair("--length-distribution equal --seq 8", "lengths=equal without packed"),
@@ -350,6 +356,15 @@ TEST_CASE("packed sequences are given, checked, written and read", "[nogpu]") {
   const CommandResult other = run_with("--packed --batch 2");
   CHECK(other.status == 2);
   CHECK_THAT(other.err, ContainsSubstring("--batch 2 does not agree with the input file"));
+  std::vector<std::string> biased = words("input --lengths 7,0,30 --heads 2 --head-dim 64 --bias b1qk --max-seq 20");
+  biased.insert(biased.end(), {"--output", folder.file("i.safetensors")});
+  REQUIRE(run_attune(biased).status == 0);
+  const CommandResult of_file = run_with("--causal --packed --bias b1qk");
+  INFO(of_file.err << of_file.out);
+  REQUIRE(of_file.status == 0);
+  CHECK_THAT(of_file.json().at("problem").get<std::string>(), Catch::Matchers::EndsWith("packed max-sq20 max-skv30"));
+  CHECK_THAT(run_with("--packed --bias b1qk --max-seq 20").err,
+             ContainsSubstring("tensor 'bias' has shape [3, 1, 20, 30]: expected one number for each query and key"));
   const CommandResult named = run_with("--lengths 7,0,30");
   CHECK(named.status == 2);
   CHECK_THAT(named.err, ContainsSubstring("the input file's cu_seqlens_q and cu_seqlens_kv say where sequences begin"));

@@ -855,7 +855,7 @@ struct Consumer {
   __device__ __forceinline__ i32 first_row_of_warp() const { return index * kWarpgroupRows + static_cast<i32>(warp_index() % kWarpgroupWarps) * 16; }
 
   // Adds P ∘ (dP - delta) of a tile of S. What it needs beside its products is looked up while these run, and so is
-  // the next tile; before them where a mask is loaded, for which they leave no registers.
+  // the next tile; before them where a mask is loaded or packed sequences are found, for which they leave no registers.
   template <bool kMasked>
   __device__ __forceinline__ void add_tile(SharingTiles& tiles, ScoreFragments& sums) {
     ScoreFragments s, dp;

@@ -223,9 +223,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   return problem;
 }
 
-bool is_served(const AttentionProblem& problem) {
-  return !problem.packed || !problem.invariant;
-}
+bool is_served(const AttentionProblem& problem) { return !problem.packed || !problem.invariant; }
 
 CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {

@@ -27,6 +27,11 @@ constexpr Compiled kCompiled[] = {
      "scheduler=dynamic-persistent"},
     {"forward d192", "sm90 q128 kv112 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent", 72},
     {"forward d256 causal", "sm90 q128 kv64 st2 order=l2-sections-reversed rescale10 ordered overlap=within"},
+    {"forward d128 bias=1hqk max-sq1000 max-skv1000", "sm90 q128 kv112 st2 pst1 rescale10 ordered overlap=within"},
+    {"forward d64 causal attention-mask=b1qk max-sq1000 max-skv1000",
+     "sm90 q128 kv128 st2 pst2 visible-blocks rescale10 overlap=within", 72},
+    {"backward d128 bias=1hqk bias-gradient max-sq1000 max-skv1000",
+     "sm90 q64 kv128 st2 pst2 ordered overlap=within dq=atomic early8", 48},
     {"backward d64", "sm90 q64 kv128 st3 ordered overlap=queued dq=atomic dsst1 early4"},
     {"backward d64 causal",
      "sm90 q64 kv128 st4 order=l2-sections ordered overlap=within scheduler=dynamic-persistent "

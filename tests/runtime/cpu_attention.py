@@ -114,6 +114,14 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     return result.contiguous() if out is None else out.copy_(result), torch.logsumexp(scores, -1) if return_lse else None
 
 
+def pairs_of_sequence(tensor, sequence, queries, keys):
+    """What a tensor of pairs has for one of packed sequences."""
+    if tensor.dim() == 4 and tensor.shape[0] > 1:
+        tensor = tensor[sequence:sequence + 1]
+    rows = tensor.shape[-2] if tensor.dim() > 1 else 1
+    return tensor[..., :keys] if rows == 1 else tensor[..., :queries, :keys]
+
+
 def _sequences_of(terms, options):
     """Of each packed sequence a function that takes its rows of a tensor, of queries or of keys, and its terms alone."""
     tokens = 2 if options[2] == "bhsd" else 1
@@ -123,6 +131,9 @@ def _sequences_of(terms, options):
             name: None if getattr(terms, name) is None else getattr(terms, name)[sequence:sequence + 1] for name in ("seqused_q", "seqused_kv")})
         if terms.alibi_slopes is not None and terms.alibi_slopes.dim() == 2:
             alone = alone._replace(alibi_slopes=terms.alibi_slopes[sequence])
+        for name in ("bias", "attention_mask"):
+            if getattr(terms, name) is not None:
+                alone = alone._replace(**{name: pairs_of_sequence(getattr(terms, name), sequence, end - query, last - key)})
 
         def queries(tensor, axis=tokens, query=query, end=end):
             return tensor.narrow(axis, query, end - query)
@@ -148,23 +159,26 @@ def _forward_of_packed(q, k, v, options, out, return_lse, terms):
     return out, lse if return_lse else None
 
 
-def _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms):
+def _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms, bias_gradient):
     """The same."""
+    of_bias = torch.zeros_like(terms.bias) if bias_gradient else None
     grads = [torch.zeros_like(one) for one in (q, k, v)] if grads is None else grads
     of_sinks = None if terms.sinks is None else torch.zeros_like(terms.sinks)
-    for queries, keys, alone in _sequences_of(terms, options):
+    for sequence, (queries, keys, alone) in enumerate(_sequences_of(terms, options)):
         if not queries(q).numel() or not keys(k).numel():
             queries(grads[0]).zero_(), keys(grads[1]).zero_(), keys(grads[2]).zero_()
             if of_sinks is not None and grad_lse is not None:
                 of_sinks += queries(grad_lse, 2).sum((0, 2))  # lse is the sink
             continue
         given = [one.contiguous() for one in (queries(grad_out), queries(q), keys(k), keys(v), queries(out), queries(lse, 2))]
-        found = _backward(*given, None if grad_lse is None else queries(grad_lse, 2).contiguous(), options, terms=alone)
+        found = _backward(*given, None if grad_lse is None else queries(grad_lse, 2).contiguous(), options, terms=alone, bias_gradient=bias_gradient)
+        if bias_gradient:
+            pairs_of_sequence(of_bias, sequence, found[-1].shape[-2], found[-1].shape[-1]).add_(found[-1])
         for to, one in zip((queries(grads[0]), keys(grads[1]), keys(grads[2])), found):
             to.copy_(one)
         if of_sinks is not None:
             of_sinks += found[3]
-    return (*grads[:3], *(() if of_sinks is None else (of_sinks,)))
+    return (*grads[:3], *(() if of_sinks is None else (of_sinks,)), *(() if of_bias is None else (of_bias,)))
 
 
 @torch.no_grad()
@@ -175,7 +189,7 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
         raise ValueError("a gradient of elements that share memory")
     calls.append(("backward", tuple(q.shape), tuple(k.shape), options))
     if terms is not None and terms.cu_seqlens_q is not None:
-        return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms)
+        return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms, bias_gradient)
     layout, scale, dtype = options[2], options[1], q.dtype
     grad_out, q, k, v, out = _as_bhsd(layout, grad_out.float(), q.float(), k.float(), v.float(), out.float())
     grad_out, q, out, k, v = _used(terms, (grad_out, q, out), (k, v))

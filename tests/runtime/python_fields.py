@@ -26,7 +26,7 @@ from attune_kernels._options import OPTIONS, TERMS  # noqa: E402
 FIELDS = json.loads(subprocess.run([ATTUNE, "show", "fields", "--json"], check=True, capture_output=True, text=True).stdout)["fields"]
 # Found from the tensors, or said by the function that is called.
 OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv", "head_dim", "alignment", "sink", "lengths", "alibi",
-              "bias", "bias_fp32", "bias_gradient", "attention_mask", "packed"}
+              "bias", "bias_fp32", "bias_gradient", "attention_mask", "packed", "max_seq_q", "max_seq_kv"}
 # What is timed: a call has the lengths that it has.
 OF_TIMING = {"distribution"}
 # By several options, or by members with other names.

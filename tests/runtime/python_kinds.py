@@ -232,11 +232,22 @@ class Kinds(unittest.TestCase):
         attune.attention(self.tensor(), self.tensor(), self.tensor())
         self.assertEqual(self.library.launches[-1]["problem"].packed, 0)
         good = dict(cu_seqlens_q=begins, cu_seqlens_kv=of_keys)
+        for shape, dimensions, longest in (((5, 4, 30, 33), 14, (30, 33)), ((1, 4, 1, 33), 4, (0, 33)), ((30, 33), 8, (30, 33)), ((33,), 0, (0, 33))):
+            attune.attention(q, k, v, **good, bias=self.tensor(shape))
+            problem = self.library.launches[-1]["problem"]
+            self.assertEqual((problem.packed, problem.bias - _library.PAIRS, problem.max_seq_q, problem.max_seq_kv), (1, dimensions, *longest))
+        attune.attention(q, k, v, **good, bias=self.tensor((4, 1, 33)), attention_mask=self.tensor((5, 1, 30, 33), dtype="bool"))
+        self.assertEqual((self.library.launches[-1]["problem"].max_seq_q, self.library.launches[-1]["problem"].max_seq_kv), (30, 33))
+        attune.attention(q, k, v, **good)
+        self.assertEqual((self.library.launches[-1]["problem"].max_seq_q, self.library.launches[-1]["problem"].max_seq_kv), (0, 0))
         for wrong, words in ((dict(cu_seqlens_q=begins), "together where packed sequences begin: give both"),
                              (dict(good, cu_seqlens_kv=self.tensor((5,), dtype="int32")), "it must have .6,., a number for each sequence, and one more"),
                              (dict(good, cu_seqlens_q=self.tensor((1,), dtype="int32")), "a number for each sequence, and one more"),
                              (dict(good, cu_seqlens_q=[0, 100]), "cu_seqlens_q is a list"),
                              (dict(good, cu_seqlens_q=self.tensor((6,), dtype="int64")), "cu_seqlens_q is int64: it must be"),
+                             (dict(good, bias=self.tensor((2, 4, 30, 33))), "bias has shape .2, 4, 30, 33.: it must have .5, 4, 30, 33.,"),
+                             (dict(good, bias=self.tensor((30, 33)), attention_mask=self.tensor((30, 34), dtype="bool")),
+                              "attention_mask has shape .30, 34. and bias .30, 33.: their numbers of keys must be equal"),
                              (dict(good, seqused_q=self.tensor((4,), dtype="int32")), "seqused_q has shape .4,.: it must have .5,.")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.attention(q, k, v, **wrong)

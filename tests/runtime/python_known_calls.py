@@ -441,7 +441,7 @@ class Failures(Case):
 
     def test_structs_of_another_size(self):
         q, k, v = tensors()
-        with self.assertRaisesRegex(ValueError, "a struct has 8 bytes: it must have 144"):
+        with self.assertRaisesRegex(ValueError, "a struct has 8 bytes: it must have 160"):
             extension.add_forward(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0), 1, bytes(8), bytes(200), 0, 0, (2, 4, 100))
         self.assertEqual(extension.kinds(), (0, 0))
 
@@ -462,7 +462,7 @@ class Tables(Case):
         added = 0
         for seq in range(1, 5000):
             q = Tensor((1, 1, seq, 64))
-            added += extension.add_forward(q, q, q, options, 1, bytes(144), bytes(200), 0, 0, (1, 1, seq))
+            added += extension.add_forward(q, q, q, options, 1, bytes(160), bytes(200), 0, 0, (1, 1, seq))
         self.assertEqual((added, extension.kinds()), (4096, (4096, 0)))
 
     def test_nothing_is_kept_of_a_call(self):

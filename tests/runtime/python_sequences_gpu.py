@@ -125,6 +125,34 @@ class PackedSequences(OnGpu):
                         self.assertLess((lse[None, :, slice(*queries)] - exact_lse).nan_to_num(0).abs().max().item(), LSE_BOUND)
                         self.assert_gradients([rows(one, *place) for one, place in zip(gradients, (queries, keys, keys))], exact, dtype)
 
+    def test_tensors_of_pairs(self):
+        for dtype, head_dim, shape, options in ((BF16, 128, (6, 4, 310, 420), {"causal": True}), (FP16, 64, (1, 4, 310, 420), {}),
+                                                (BF16, 64, (6, 1, 1, 420), {"window": (90, 5)}), (BF16, 256, (310, 420), {"causal": True})):
+            with self.subTest(dtype=dtype, head_dim=head_dim, shape=shape):
+                q, k, v, grad_out, grad_lse, begins = self.inputs(dtype, head_dim)
+                bias = normal(*shape, dtype=dtype, seed=6).requires_grad_()
+                mask = torch.rand(6, 1, 310, 420, device=q.device) < 0.9
+                leaves = with_gradients(q, k, v)
+                out = attune.attention(*leaves, layout="bshd", bias=bias, attention_mask=mask, **begins, **options)
+                gradients = torch.autograd.grad(out, (*leaves, bias), grad_out)
+                places = [list(zip(one.tolist(), one.tolist()[1:])) for one in begins.values()]
+                of_bias = torch.zeros(shape, device=q.device)
+                for sequence, (queries, keys) in enumerate(zip(*places)):
+                    rows, columns = queries[1] - queries[0], keys[1] - keys[0]
+                    if not rows or not columns:
+                        continue
+                    own = bias.detach()[sequence:sequence + 1] if bias.dim() == 4 and bias.shape[0] > 1 else bias.detach()
+                    own = (own[..., :columns] if own.shape[-2] == 1 else own[..., :rows, :columns]).clone().requires_grad_()
+                    alone = with_gradients(q[None, slice(*queries)], k[None, slice(*keys)], v[None, slice(*keys)])
+                    expected = attune.attention(*alone, layout="bshd", bias=own, attention_mask=mask[sequence, :, :rows, :columns], **options)
+                    self.assert_close("O", out[None, slice(*queries)], expected.double(), 2 * OUTPUT_BOUND[dtype])
+                    found = torch.autograd.grad(expected, (*alone, own), grad_out[None, slice(*queries)])
+                    for name, mine, one in zip("QKV", (gradients[0][None, slice(*queries)], gradients[1][None, slice(*keys)], gradients[2][None, slice(*keys)]), found):
+                        self.assert_close("d" + name, mine, one.double(), 2 * GRADIENT_BOUND[dtype])
+                    place = of_bias[sequence:sequence + 1] if of_bias.dim() == 4 and of_bias.shape[0] > 1 else of_bias
+                    (place[..., :columns] if place.shape[-2] == 1 else place[..., :rows, :columns]).add_(found[3].float())
+                self.assert_close("dbias", gradients[3], of_bias.double(), 2 * GRADIENT_BOUND[dtype])
+
     def test_lengths_change_between_replays_of_a_graph(self):
         q, k, v, *_, begins = self.inputs(BF16, 128)
         q, k, v = (one.nan_to_num(1) for one in (q, k, v))

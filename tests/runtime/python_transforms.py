@@ -331,6 +331,30 @@ class WithSlopes(unittest.TestCase):
             for mine, one in zip(grads[:3], found):
                 torch.testing.assert_close(mine, one)
 
+    def test_tensors_of_pairs_of_packed_sequences(self):
+        torch._dynamo.reset()
+        torch.manual_seed(8)
+        begins = torch.tensor([0, 7, 7, 8, 20], dtype=torch.int32)
+        tensors = [torch.randn(20, heads, 8, dtype=torch.float16, requires_grad=True) for heads in (4, 2, 2)]
+        given = dict(layout="bshd", causal=True, cu_seqlens_q=begins, cu_seqlens_kv=begins)
+        mask = torch.rand(4, 1, 12, 12) < 0.8
+        for shape in (4, 4, 12, 12), (1, 4, 12, 12), (12, 12), (4, 1, 1, 12):
+            bias = torch.randn(shape, requires_grad=True)
+            alone = []
+            for sequence, (begin, end) in enumerate(((0, 7), (7, 7), (7, 8), (8, 20))):
+                if begin == end:
+                    continue
+                pairs = {"bias": cpu_attention.pairs_of_sequence(bias, sequence, end - begin, end - begin),
+                         "attention_mask": cpu_attention.pairs_of_sequence(mask, sequence, end - begin, end - begin)}
+                alone.append(attune.attention(*(one[None, begin:end] for one in tensors), layout="bshd", causal=True, **pairs)[0])
+            expected = torch.cat(alone)
+            of_expected = torch.autograd.grad(expected.float().square().sum(), (*tensors, bias))
+            for function in (attune.attention, torch.compile(attune.attention, backend="aot_eager", fullgraph=True)):
+                out = function(*tensors, bias=bias, attention_mask=mask, **given)
+                torch.testing.assert_close(out, expected)
+                for mine, one in zip(torch.autograd.grad(out.float().square().sum(), (*tensors, bias)), of_expected, strict=True):
+                    torch.testing.assert_close(mine, one, atol=3e-3, rtol=3e-3)
+
     def test_slopes_get_no_gradient_and_say_so(self):
         with self.assertRaisesRegex(ValueError, "alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()"):
             attune.attention(*self.values, alibi_slopes=self.slopes.clone().requires_grad_())

@@ -59,7 +59,13 @@ build packed_backward_sm90 "$hopper" --target h200 --problem "backward b5 hq4 sq
 wait %1
 wait %2
 build packed_backward_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b3 hq4 hkv2 sq333 d64 causal packed deterministic" &
+build packed_pairs_sm90 "$hopper" --target h200 --problem "b5 hq4 hkv2 sq500 d64 causal packed bias=1hqk attention-mask=b1qk max-sq120 max-skv144" &
 wait %1
+wait %2
+build packed_dbias_sm90 "$hopper" --target h200 --problem "backward b5 hq4 hkv2 sq500 d64 packed bias=bhqk bias-gradient max-sq90 max-skv104" &
+build packed_dbias_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b3 hq4 sq333 d64 causal packed bias=1hqk bias-fp32 bias-gradient max-sq77 max-skv90" &
+wait %1
+wait %2
 
 # Two exports in one program, one of them from C, and the launcher without nvcc's kernels.
 "$attune" export --output other --name other_kernels --target h200 --problem "hq16 sq4096 d128 causal" --cubin > /dev/null

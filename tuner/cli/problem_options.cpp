@@ -239,6 +239,7 @@ std::optional<NamedSequences> ProblemOptions::sequences() const {
   NamedSequences sequences;
   sequences.queries = named("--lengths", lengths.text);
   sequences.keys = kv_lengths_.empty() ? sequences.queries : named("--kv-lengths", kv_lengths_);
+  sequences.with_pairs = flag("bias").is_given() || flag("attention_mask").is_given();
   return sequences;
 }
 

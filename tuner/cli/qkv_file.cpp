@@ -148,6 +148,15 @@ AttentionProblem with_sequences_of(const std::filesystem::path& path, AttentionP
                             name, sequences, problem.batch));
   }
   problem.batch = sequences;
+  // A problem that does not say how long the longest one is has it from what has elements for its pairs.
+  const bool said = problem.max_seq_q != 0 || problem.max_seq_kv != 0;
+  for (const Operand operand : term_inputs_of(problem)) {
+    const auto found = file.tensors().find(std::string(to_string(operand)));
+    if (!is_of_pairs(operand) || said || found == file.tensors().end() || found->second.shape.size() != 4) continue;
+    const std::vector<std::uint64_t>& sizes = found->second.shape;
+    if (sizes[2] > 1) problem.max_seq_q = static_cast<std::int64_t>(sizes[2]);
+    problem.max_seq_kv = static_cast<std::int64_t>(sizes[3]);
+  }
   return problem;
 }
 

@@ -160,6 +160,7 @@ Row with_sequences(Row row) {
   NamedSequences packed;
   packed.queries = lengths_in(row, of_queries);
   packed.keys = of_keys ? lengths_in(row, kKvLengths) : packed.queries;
+  packed.with_pairs = row.find(problem_field("bias").flag) || row.find(problem_field("attention_mask").flag);
   const std::size_t count = packed.queries.lengths.size(), of_key_lengths = packed.keys.lengths.size();
   if (count != of_key_lengths) {
     row.refuse_field(kKvLengths,
@@ -174,7 +175,8 @@ Row with_sequences(Row row) {
                                  ? std::string(field.names[static_cast<std::size_t>(*said)])
                                  : std::to_string(*said);
     const auto [at, is_new] = row.fields.emplace(field.flag, text);
-    if (!is_new && at->second != text && field.key != "distribution")
+    const bool may_differ = field.key == "distribution" || field.key.starts_with("max_seq");
+    if (!is_new && at->second != text && !may_differ)
       row.refuse_field(field.flag,
                        fmt::format("'{}', but the sequences of lengths say {}; leave it out", at->second, text));
   }

@@ -31,13 +31,16 @@ AttentionProblem validated(const AttentionProblem& problem) {
   return simplest_mask(problem);
 }
 
-// What keeps the queue full where it is of packed sequences, of which a call has as many as it says: all rows as one.
+// What keeps the queue full where it is of packed sequences, of which a call has as many as it says: all rows as one,
+// without tensors of pairs, which have elements for the pairs of a sequence.
 AttentionProblem one_sequence(const AttentionProblem& problem) {
   AttentionProblem one = problem;
   if (problem.packed) {
     one.unpack();
     one.batch = 1;
     one.lengths = Lengths::whole;
+    one.bias = one.attention_mask = PairTensor::none;
+    one.bias_fp32 = one.bias_gradient = false;
   }
   return one;
 }

@@ -122,8 +122,9 @@ def attention(
     cu_seqlens_q, cu_seqlens_kv: (sequences + 1,) int32 on the device, which the host never reads: the sequences lie one behind the other, the
     first from row cu_seqlens_q[0] up to cu_seqlens_q[1], and keys likewise. q, k, v and out lack the batch then, lse is (heads, tokens), and
     batch above means sequences. No call needs their longest length. What lies behind the last sequence is read into no result, either: there
-    out and gradients are 0. Rows before the first one, where cu_seqlens_q[0] is not 0, are not written. There is no bias, no attention_mask
-    and no invariance.
+    out and gradients are 0. Rows before the first one, where cu_seqlens_q[0] is not 0, are not written. bias and attention_mask, which are alike
+    in their queries and keys then, have elements for the first ones of each sequence, as many as the longest one has: what a sequence has more does
+    not count. There is no invariance.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.

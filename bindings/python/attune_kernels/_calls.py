@@ -10,7 +10,7 @@ import ctypes
 import torch
 
 from . import _extension, _library
-from ._options import BROADCAST, CONTIGUOUS, SHARED, TERMS, Options, broadcast_strides, packed_broadcast_strides
+from ._options import BROADCAST, CONTIGUOUS, SHARED, TERMS, Options, broadcast_strides, longest_sequence, packed_broadcast_strides
 
 DTYPES = {torch.float16: _library.FP16, torch.bfloat16: _library.BF16}
 LAYOUTS = {"bhsd": _library.LAYOUT_BHSD, "bshd": _library.LAYOUT_BSHD}
@@ -147,7 +147,7 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
         for grad in grads:
             grad.zero_()
         if sinks is not None and grad_lse is not None:
-            outside = _queries_outside(terms, grad_lse)
+            outside = _queries_outside(terms, grad_lse, checked.longest[0])
             if outside is not None:
                 grad_lse = grad_lse.masked_fill(outside, 0)
             grads[3].copy_(grad_lse.sum((0, 2)))  # lse of a query without keys is the sink
@@ -164,14 +164,17 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
     return grads
 
 
-def _queries_outside(terms, lse):
-    """Which queries lie behind the last one of their sequence, where lse may hold anything; None where none does."""
+def _queries_outside(terms, lse, longest):
+    """Which queries lie behind the last one of their sequence that counts, where lse may hold anything; None where none does. longest: of packed
+    sequences, the queries that one has at most; 0: any number."""
     rows = torch.arange(lse.shape[2], device=lse.device)
     begins = terms.cu_seqlens_q
     if begins is None:
         return None if terms.seqused_q is None else rows >= terms.seqused_q[:, None, None]
     sequences = torch.searchsorted(begins[1:-1].contiguous(), rows.to(begins.dtype), right=True)
     position, lengths = rows - begins[sequences], begins.diff()
+    if longest:
+        lengths = lengths.clamp(max=longest)
     counted = lengths if terms.seqused_q is None else torch.minimum(lengths, terms.seqused_q)
     return (position < 0) | (position >= counted[sequences])
 
@@ -361,8 +364,10 @@ class Checked:
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
         self.is_packed = terms is not None and (terms.cu_seqlens_q is not None or terms.cu_seqlens_kv is not None)
+        self.longest = (0, 0)
         if self.is_packed:
             batch = self._count_sequences()
+            self.longest = longest_sequence(terms)
         for term, tensor in zip(TERMS, terms or ()):
             if tensor is not None:
                 self._check_term(term, term.name, tensor)
@@ -398,6 +403,8 @@ class Checked:
             attention_mask=_dimensions_of(None if self.terms is None else self.terms.attention_mask),
             bias_gradient=self.differentiated_bias is not None,
             packed=self.is_packed,
+            max_seq_q=self.longest[0],
+            max_seq_kv=self.longest[1],
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -475,7 +482,8 @@ class Checked:
 
     def _check_term(self, term, name, tensor):
         sequences = self.terms.cu_seqlens_q.shape[0] - 1 if self.is_packed else self.lse_shape[0]
-        extents = dict(batch=sequences, begins=sequences + 1, heads=self.lse_shape[1], queries=self.lse_shape[2], keys=self.k.shape[self.seq_axis])
+        extents = dict(batch=sequences, begins=sequences + 1, heads=self.lse_shape[1], queries=self.longest[0] or self.lse_shape[2],
+                       keys=self.longest[1] or self.k.shape[self.seq_axis])
         shape = tuple(extents[extent] for extent in term.extents)
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is a {type(tensor).__name__}: it must be a torch.Tensor, a number for {term.of}")

@@ -51,6 +51,8 @@ class Problem(ctypes.Structure):
         ("attention_mask", c_int32),
         ("bias_gradient", c_int32),
         ("packed", c_int32),
+        ("max_seq_q", c_int64),
+        ("max_seq_kv", c_int64),
     ]
 
 

@@ -69,6 +69,23 @@ def packed_broadcast_strides(shape):
     return (*[0] * (4 - len(strides)), *strides)[:3]
 
 
+def longest_sequence(terms):
+    """(queries, keys) that a packed sequence has at most: for which tensors of pairs have elements, 0 where none says. Raises ValueError where one
+    says another number than the other."""
+    longest = [0, 0]
+    for name in ("bias", "attention_mask"):
+        tensor = None if terms is None else getattr(terms, name)
+        shape = tuple(getattr(tensor, "shape", ()))
+        for axis, what in ((0, "queries"), (1, "keys")):
+            size = shape[axis - 2] if len(shape) >= 2 - axis else 0
+            if size == 0 or (axis == 0 and size == 1):
+                continue
+            if longest[axis] not in (0, size):
+                raise ValueError(f"attention_mask has shape {shape} and bias {tuple(terms.bias.shape)}: their numbers of {what} must be equal")
+            longest[axis] = size
+    return tuple(longest)
+
+
 def terms_of(*tensors):
     """Terms, or None where a call has none of them."""
     return None if all(tensor is None for tensor in tensors) else Terms(*tensors)

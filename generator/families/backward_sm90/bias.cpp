@@ -99,6 +99,7 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   shape.shared.bind(bindings);
   const bool masked = problem.attention_mask != PairTensor::none;
   bindings->conditions["packed"] = false;
+  bindings->conditions["looks_up_first"] = masked || problem.packed;
   bindings->set("kv_source", bindings->values.at("sequence") + "_tensor_map");
   bindings->set("block_q", kTile);
   bindings->set("block_kv", kTile);

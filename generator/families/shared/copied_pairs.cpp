@@ -56,8 +56,8 @@ KernelLaunch launch_of(const AttentionProblem& problem, const Copy& copy, const 
   Arguments fields = {Workspace{copy.buffer}};
   append_pointers(&fields, {copy.operand});
   append_strides(&fields, {copy.operand});
-  append(&fields, {problem.has_longest_sequence() ? Scalar::max_seq_kv : Scalar::seq_kv, copy.batch, copy.heads,
-                   copy.rows});
+  append(&fields,
+         {problem.has_longest_sequence() ? Scalar::max_seq_kv : Scalar::seq_kv, copy.batch, copy.heads, copy.rows});
   launch.arguments = ArgumentLayout::of(std::move(fields));
   bindings->set("pair_keys", pair_keys_argument(problem));
   bindings->set("operand", std::string(identifier(copy.operand)));

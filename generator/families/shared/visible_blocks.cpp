@@ -32,9 +32,8 @@ ArgumentLayout arguments_of_search(const AttentionProblem& problem) {
   Arguments fields = {Workspace{kVisibleBlocks}};
   append_pointers(&fields, {Operand::attention_mask});
   append_strides(&fields, {Operand::attention_mask});
-  append(&fields,
-         {longest ? Scalar::max_seq_q : Scalar::seq_q, longest ? Scalar::max_seq_kv : Scalar::seq_kv,
-          Scalar::attention_mask_batch, Scalar::attention_mask_heads, Scalar::attention_mask_rows});
+  append(&fields, {longest ? Scalar::max_seq_q : Scalar::seq_q, longest ? Scalar::max_seq_kv : Scalar::seq_kv,
+                   Scalar::attention_mask_batch, Scalar::attention_mask_heads, Scalar::attention_mask_rows});
   return ArgumentLayout::of(std::move(fields));
 }
 

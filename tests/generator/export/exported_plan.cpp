@@ -114,6 +114,15 @@ TEST_CASE("an export of packed sequences asks where they begin, and has tensors 
       export_of(plan_of("b3 hq4 sq512 d64 used", "sm80 q64 kv64 w4 st2", "h200"), "h200", {"f_two", "1", ""});
   CHECK(has(apart.at("launch.cpp"), "constexpr bool kPackedSequences = false;"));
   CHECK_FALSE(has(apart.at("launch.h"), "cu_seqlens"));
+  const auto biased =
+      export_of(plan_of("b3 hq4 sq512 d64 packed bias=bhqk max-sq100 max-skv104", "sm90 q64 kv64 st2 pst2", "h200"),
+                "h200", {"f_three", "1", ""});
+  CHECK(
+      has(biased.at("README.md"), "| `bias` | `const void*` | (batch, heads_q, max_seq_q, max_seq_kv), bf16, read |"));
+  CHECK(has(biased.at("launch.h"), "int64_t max_seq_kv; /* their columns"));
+  CHECK(has(biased.at("launch.cpp"), "call->max_seq_q = 100;"));
+  CHECK(has(biased.at("launch.cpp"), "call->bias_stride_row = call->max_seq_kv;"));
+  CHECK(has(biased.at("launch.cpp"), "{asked.max_seq_kv, 2, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16}"));
   CHECK(default_export_name(plan_of("b3 sq64 d64 packed", "sm80 q64 kv64 w4 st2", "a100")) ==
         "attune_forward_bf16_d64_packed");
 }

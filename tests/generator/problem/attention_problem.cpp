@@ -228,9 +228,8 @@ TEST_CASE("validation names the field and what it may be", "[nogpu]") {
              ContainsSubstring("most queries of a sequence 7: only packed sequences with a bias"));
   CHECK_THAT(complaint_about([](AttentionProblem& p) { p.bias = PairTensor::hqk, p.max_seq_kv = 7; }),
              ContainsSubstring("most keys of a sequence 7: only packed sequences with a bias"));
-  CHECK_THAT(complaint_about([](AttentionProblem& p) {
-               p.packed = true, p.attention_mask = PairTensor::qk, p.max_seq_kv = -1;
-             }),
+  CHECK_THAT(complaint_about(
+                 [](AttentionProblem& p) { p.packed = true, p.attention_mask = PairTensor::qk, p.max_seq_kv = -1; }),
              ContainsSubstring("most keys of a sequence -1: must be from 1 to"));
 }
 

@@ -43,7 +43,8 @@ TEST_CASE("each member of a problem is a field, or an offset of its mask", "[nog
   (void)pass, (void)dtype, (void)batch, (void)heads_q, (void)heads_kv, (void)seq_q, (void)seq_kv, (void)head_dim;
   (void)mask, (void)mask_offset, (void)first_offset, (void)scale, (void)layout, (void)alignment, (void)deterministic,
       (void)invariant, (void)softcap, (void)alibi, (void)bias, (void)bias_fp32, (void)bias_gradient,
-      (void)attention_mask, (void)sink, (void)lengths, (void)packed, (void)distribution, (void)max_seq_q, (void)max_seq_kv;
+      (void)attention_mask, (void)sink, (void)lengths, (void)packed, (void)distribution, (void)max_seq_q,
+      (void)max_seq_kv;
   CHECK(problem_fields().size() == 28 - 2);
 
   std::set<std::string_view> keys, flags, words, called;

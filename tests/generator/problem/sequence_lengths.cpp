@@ -87,6 +87,8 @@ TEST_CASE("the pairs of packed sequences are counted by their distribution", "[n
   CHECK(pairs("forward fp16 b4 hq1 sq4096 d64 packed lengths=equal") == 1024 * 1024);
   CHECK(pairs("forward fp16 b4 hq1 sq4096 d64 causal packed lengths=equal") == 1024 * 1025 / 2);
   CHECK(pairs("forward fp16 b1 hq1 sq4096 d64 packed") == 4096 * 4096);
+  // Those for which a bias has elements.
+  CHECK(pairs("forward fp16 b4 hq1 sq4096 d64 bias=1hqk packed lengths=equal max-sq100 max-skv2000") == 100 * 1024);
   // One of 2048 rows and three of a third of as many.
   const double one_long = (2048.0 * 2048 + 683.0 * 683 + 2 * 682.5 * 682.5) / 4;
   const auto counted = static_cast<double>(pairs("forward fp16 b4 hq1 sq4096 d64 packed lengths=one-long"));

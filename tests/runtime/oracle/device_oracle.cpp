@@ -377,8 +377,10 @@ TEST_CASE("the fp64 kernel agrees with the scalar oracle on the GPU", "[gpu]") {
 
 TEST_CASE("O is compared on the device as on the host, on the emulator", "[emulator]") {
   const auto device = make_emulator_device(find_device("h200"));
-  compare_comparisons(device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256",
-                               "bf16 b3 hq2 sq129 d40 packed"});
+  compare_comparisons(
+      device, {"fp16 b2 hq3 hkv1 sq67 skv9 d8", "bf16 b1 hq2 sq5 d72", "bf16 sq1 d256", "bf16 b3 hq2 sq129 d40 packed",
+               "bf16 b4 hq2 sq129 skv140 d40 causal packed bias=bhqk max-sq40 max-skv50",
+               "fp16 b3 hq2 sq90 d16 packed bias=1h1k bias-fp32 attention-mask=b1qk max-skv30"});
   compare_norms(device);
 }
 
@@ -405,7 +407,10 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the emul
        "backward bf16 b2 hq4 hkv2 sq17 skv20 d16 window=9,3 bias=1hqk bias-gradient",
        "backward fp16 b3 hq2 sq40 skv20 d16 used",
        "backward bf16 b4 hq4 hkv2 sq60 skv80 d40 causal packed sink softcap3",
-       "backward fp16 b7 hq2 sq40 skv70 d16 packed alibi"});
+       "backward fp16 b7 hq2 sq40 skv70 d16 packed alibi",
+       "backward bf16 b4 hq4 hkv2 sq60 skv80 d16 causal packed bias=1hqk bias-gradient max-sq20 max-skv30",
+       "backward fp16 b3 hq2 sq60 skv50 d16 packed bias=b11k bias-fp32 bias-gradient attention-mask=1hqk max-sq25 "
+       "max-skv70"});
   // Tiles of eight rows, where shared memory holds no larger ones.
   compare_backward_oracles(make_emulator_device(find_device("l4")), {"backward bf16 hq2 hkv1 sq19 skv12 d256 causal"});
 }
@@ -418,7 +423,9 @@ TEST_CASE("the gradients' fp64 kernels agree with the scalar oracle, on the GPU"
        "backward bf16 b4 hq4 hkv2 sq300 skv200 d64 window=50,20 used sink",
        "backward fp16 b2 hq4 hkv2 sq300 skv400 d64 bias=bhqk attention-mask=b11k",
        "backward bf16 b2 hq4 hkv2 sq300 skv200 d64 causal bias=1hqk bias-fp32 bias-gradient",
-       "backward bf16 b9 hq4 hkv2 sq700 skv800 d64 window=50,20 packed sink"});
+       "backward bf16 b9 hq4 hkv2 sq700 skv800 d64 window=50,20 packed sink",
+       "backward bf16 b9 hq4 hkv2 sq700 skv800 d64 packed bias=bhqk bias-gradient attention-mask=b11k max-sq150 "
+       "max-skv160"});
 }
 
 TEST_CASE("checksums are the same on the device and on the host, on the emulator", "[emulator]") {

@@ -85,6 +85,14 @@ TEST_CASE("problems from CSV: header, empty cells, quotes, line ends", "[nogpu]"
         std::vector<std::string>{"forward bf16 b3 hq2 sq37 d64 causal packed",
                                  "forward bf16 b2 hq1 sq16 skv12 d64 packed lengths=equal",
                                  "forward bf16 b3 hq1 sq20 d64 used"});
+  CHECK(texts(parse_shapes_csv("lengths,head-dim,bias,max-kv-seq\n"
+                               "\"7,0,30\",64,1hqk,\n"
+                               "\"7,0,30\",64,1hqk,32\n"
+                               "\"7,0,30\",64,,\n",
+                               "list.csv")) ==
+        std::vector<std::string>{"forward bf16 b3 hq1 sq37 d64 bias=1hqk packed max-sq30 max-skv30",
+                                 "forward bf16 b3 hq1 sq37 d64 bias=1hqk packed max-sq30 max-skv32",
+                                 "forward bf16 b3 hq1 sq37 d64 packed"});
   for (const auto& [row, sentence] :
        {std::pair("\"7,x\",,64,", "field lengths: '7,x': 'x' is no number of rows"),
         std::pair("used,5,64,", "field kv-lengths: say the queries of each sequence, too"),

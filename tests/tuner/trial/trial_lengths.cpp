@@ -8,8 +8,11 @@ using namespace attune;
 
 TEST_CASE("backward is checked and timed with a forward of its own lengths", "[gpu]") {
   const auto device = open_cuda_device(0);
-  for (const char* text : {"backward bf16 b5 hq4 hkv2 sq3000 d64 causal packed",
-                           "backward bf16 b4 hq4 sq1000 d128 causal used", "forward bf16 b5 hq4 sq3000 d64 packed"}) {
+  for (const char* text :
+       {"backward bf16 b5 hq4 hkv2 sq3000 d64 causal packed", "backward bf16 b4 hq4 sq1000 d128 causal used",
+        "forward bf16 b5 hq4 sq3000 d64 packed", "forward bf16 b5 hq4 sq3000 d64 packed bias=bhqk max-sq900 max-skv900",
+        "backward bf16 b5 hq4 hkv2 sq3000 d64 causal packed bias=1hqk bias-gradient "
+        "attention-mask=b1qk max-sq900 max-skv904"}) {
     const AttentionProblem problem = parse_problem(text);
     const KernelConfig config = default_config(problem, device->spec());
     INFO(text << " | " << canonical_text(config));
