@@ -17,8 +17,11 @@ inline constexpr int kMostPromotionBlocks = 8192;
 /// grows with them: at 2^17 keys it is a third of what rounding O to fp16 costs.
 inline constexpr std::int64_t kMostRowsInAccumulators = std::int64_t{1} << 17, kRowsOfPromotion = std::int64_t{1} << 16;
 
-/// Keys that a row sees, at most.
+/// Keys that a row sees, at most, and queries that see a key. Of packed sequences, whose lengths a problem does not
+/// know, those of one that is five times as long as the mean, or has a quarter of all rows: should one have them all,
+/// four times as much is lost as otherwise, which is a third more than rounding costs.
 std::int64_t most_keys_of_row(const AttentionProblem& problem);
+std::int64_t most_queries_of_key(const AttentionProblem& problem);
 
 /// Whether any row of the problem has so many keys that its sums want promotion where one CTA has them all, and no
 /// short parts.

@@ -98,18 +98,22 @@ std::int64_t count_attended_pairs(const AttentionProblem& problem) {
   return static_cast<std::int64_t>(std::ceil(pairs / static_cast<double>(count)));
 }
 
+AttentionProblem with_sequence_lengths(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys) {
+  const MaskGeometry mask = sequence_geometry(problem, queries, keys);
+  AttentionProblem apart = problem;
+  apart.unpack();
+  apart.seq_q = queries;
+  apart.seq_kv = keys;
+  apart.mask = MaskKind::none;
+  apart.mask_offset = apart.first_offset = 0;
+  hide_outside(mask.first_diagonal, mask.last_diagonal, &apart);
+  return apart;
+}
+
 AttentionProblem with_equal_lengths(const AttentionProblem& problem) {
   if (!problem.packed) return problem;
-  const std::int64_t queries = ceil_div(problem.seq_q, problem.batch), keys = ceil_div(problem.seq_kv, problem.batch);
-  const MaskGeometry mask = sequence_geometry(problem, queries, keys);
-  AttentionProblem equal = problem;
-  equal.unpack();
-  equal.seq_q = queries;
-  equal.seq_kv = keys;
-  equal.mask = MaskKind::none;
-  equal.mask_offset = equal.first_offset = 0;
-  hide_outside(mask.first_diagonal, mask.last_diagonal, &equal);
-  return equal;
+  return with_sequence_lengths(problem, ceil_div(problem.seq_q, problem.batch),
+                               ceil_div(problem.seq_kv, problem.batch));
 }
 
 RowRange MaskGeometry::keys_of_query(std::int64_t query) const {

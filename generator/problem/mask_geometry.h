@@ -85,6 +85,10 @@ bool lengthens_tiles(MaskKind mask);
 /// same.
 AttentionProblem with_lengths(AttentionProblem problem, std::int64_t seq_q, std::int64_t seq_kv);
 
+/// Packed sequences as others that lie apart, each of so many queries and keys, with the mask that packed ones of these
+/// lengths have.
+AttentionProblem with_sequence_lengths(const AttentionProblem& problem, std::int64_t queries, std::int64_t keys);
+
 /// What packed sequences are rated as: as many of equal lengths, each in a batch entry of its own. Other problems stay
 /// as they are.
 AttentionProblem with_equal_lengths(const AttentionProblem& problem);

@@ -17,13 +17,17 @@ __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch)
   const i32 queries = Sequence(args, batch).queries;
   const u32 places = static_cast<u32>(blocks_of_keys<kBlockKv>(args));
   u32 all_of_lane = 0, before_of_lane = 0;
+  bool falls = false;
   for (i32 other = static_cast<i32>(lane_index()); other < args.batch; other += kWarpSize) {
     const Sequence one(args, other);
     const u32 tiles = static_cast<u32>(tiles_of(one));
+    falls = falls || one.first_query > Sequence::begin_of(args.cu_seqlens_q, other + 1, args.seq_q) ||
+            one.first_key > Sequence::begin_of(args.cu_seqlens_kv, other + 1, args.seq_kv);
     all_of_lane = sum_up_to(places, all_of_lane, tiles);
     if (one.queries ${listed_before_operator} queries || (one.queries == queries && other < batch)) before_of_lane = sum_up_to(places, before_of_lane, tiles);
   }
-  const i32 all = sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
+  // Sequences that overlap share blocks of queries, whose turns they would wait for without an end: such have no tiles.
+  const i32 all = vote_sync_any(falls) ? 0 : sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
   const Sequence sequence(args, batch);  // looked up again: registers are short
   for (i32 tile = static_cast<i32>(lane_index()); tile < tiles_of(sequence); tile += kWarpSize)
     if (before + tile < static_cast<i32>(places)) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);

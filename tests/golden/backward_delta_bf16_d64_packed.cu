@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source 07faf86c4c98f2db
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source 99c71c0a31b30e83
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_4c2ff59f33b551c3 {
+namespace attune_59855c261bd6b2c9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -93,6 +93,9 @@ __device__ __forceinline__ float max_nan_f32(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
+
+// Whether x holds in any lane of the warp.
+__device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
 // #endregion
 
 struct Arguments {
@@ -245,13 +248,17 @@ __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch)
   const i32 queries = Sequence(args, batch).queries;
   const u32 places = static_cast<u32>(blocks_of_keys<kBlockKv>(args));
   u32 all_of_lane = 0, before_of_lane = 0;
+  bool falls = false;
   for (i32 other = static_cast<i32>(lane_index()); other < args.batch; other += kWarpSize) {
     const Sequence one(args, other);
     const u32 tiles = static_cast<u32>(tiles_of(one));
+    falls = falls || one.first_query > Sequence::begin_of(args.cu_seqlens_q, other + 1, args.seq_q) ||
+            one.first_key > Sequence::begin_of(args.cu_seqlens_kv, other + 1, args.seq_kv);
     all_of_lane = sum_up_to(places, all_of_lane, tiles);
     if (one.queries > queries || (one.queries == queries && other < batch)) before_of_lane = sum_up_to(places, before_of_lane, tiles);
   }
-  const i32 all = sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
+  // Sequences that overlap share blocks of queries, whose turns they would wait for without an end: such have no tiles.
+  const i32 all = vote_sync_any(falls) ? 0 : sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
   const Sequence sequence(args, batch);  // looked up again: registers are short
   for (i32 tile = static_cast<i32>(lane_index()); tile < tiles_of(sequence); tile += kWarpSize)
     if (before + tile < static_cast<i32>(places)) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);
@@ -309,4 +316,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4c2ff59f33b551c3
+}  // namespace attune_59855c261bd6b2c9

@@ -1,6 +1,9 @@
 // Kernels of sequences that lie one behind the other: one to 37 of them, without rows, with one row, and of no
 // multiple of any tile, among rows of NaN that are in no sequence or do not count.
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "generator/families/family_word.h"
 #include "tests/catch.h"
@@ -112,6 +115,34 @@ TEST_CASE("packed sequences in sm90 backward are right in all modes of the emula
   Devices devices = forward_emulators();
   devices.draw = CaseDraw(6);
   check_backward(devices, kBackwardSm90);
+}
+
+// What cu_seqlens may not be: gradients of such are anything, but tiles do not wait for turns that never come.
+void check_falling_sequences(Devices& devices) {
+  for (const char* config :
+       {"sm80 q32 kv32 w2 st2 dq=ordered", "sm90 q64 kv64 st2 dq=ordered ticket2 split-dkdv polled-loads dk-first",
+        "sm90 q64 kv64 st2 query-parts2 dq=ordered", "sm80 q64 kv64 w4 st1 query-warps2 dq=atomic order=l2-sections"}) {
+    BackwardCase test = backward_case("backward bf16 b4 hq2 sq300 d64 packed", config);
+    if (devices.spec().compute_major != 9 && test.config.family == FamilyWord::sm90) continue;
+    test.problem.deterministic = test.config.dq != DqAccumulation::atomic;
+    BackwardData data(test);
+    using Begins = std::vector<std::int32_t>;
+    const Begins fall = {0, 300, 0, 300, 100}, rise = {0, 100, 150, 200, 300};
+    for (const auto& [queries, keys] : {std::pair(fall, fall), std::pair(fall, rise), std::pair(rise, fall)}) {
+      data.terms.set(Operand::cu_seqlens_q, queries);
+      data.terms.set(Operand::cu_seqlens_kv, keys);
+      INFO(config);
+      for (const auto& runtime : devices.runtimes) CHECK_NOTHROW(run_backward(*runtime, test, data));
+    }
+  }
+}
+TEST_CASE("backward of packed sequences that fall ends on the emulator", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_falling_sequences(devices);
+}
+TEST_CASE("backward of packed sequences that fall ends on the GPU", "[gpu]") {
+  Devices devices = Devices::gpu();
+  check_falling_sequences(devices);
 }
 
 TEST_CASE("packed sequences in forward are right on the GPU", "[gpu]") {

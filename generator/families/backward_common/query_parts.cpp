@@ -15,17 +15,16 @@
 namespace attune {
 namespace {
 
-std::int64_t most_queries(const AttentionProblem& problem) { return MaskGeometry(problem).most_queries(); }
-
 // Queries that a tile of the config walks through, at most.
 std::int64_t longest_walk(const AttentionProblem& problem, const KernelConfig& config) {
   const std::int64_t heads = adds_key_sums(config) ? 1 : problem.heads_q / problem.heads_kv;
-  return heads * ceil_div(most_queries(problem), config.query_parts);
+  return heads * ceil_div(most_queries_of_key(problem), config.query_parts);
 }
 
-bool has_long_heads(const AttentionProblem& problem) { return most_queries(problem) > kMostRowsInAccumulators; }
+bool has_long_heads(const AttentionProblem& problem) { return most_queries_of_key(problem) > kMostRowsInAccumulators; }
 int parts_of_long_head(const AttentionProblem& problem) {
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(most_queries(problem), kRowsOfPromotion), kMostQueryParts));
+  return static_cast<int>(
+      std::min<std::int64_t>(ceil_div(most_queries_of_key(problem), kRowsOfPromotion), kMostQueryParts));
 }
 
 // Less than 2: the device is full without. Of parts with fewer queries a tile's beginning and end, and its adds, weigh
@@ -38,7 +37,7 @@ int filling_parts(const AttentionProblem& problem, int block_kv, const DeviceSpe
   const int least_queries = grouped ? kLeastOfGroup : kLeastQueriesOfPart;
   const std::int64_t tiles = problem.batch * problem.heads_q * ceil_div(problem.seq_kv, block_kv);
   const std::int64_t slots = lengthens_tiles(problem.mask) && !grouped ? device.sm_count * 3 / 2 : device.sm_count;
-  return static_cast<int>(std::min<std::int64_t>(slots / tiles, most_queries(problem) / least_queries));
+  return static_cast<int>(std::min<std::int64_t>(slots / tiles, most_queries_of_key(problem) / least_queries));
 }
 
 }  // namespace
