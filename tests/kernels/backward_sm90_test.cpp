@@ -354,14 +354,28 @@ TEST_CASE("sm90 backward is right in all modes of the emulator: persistent CTAs"
   check_persistent_ctas(devices, 1);
 }
 
-TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 2", "[gpu]") {
+// In shares, as test cases can be run in several processes.
+void check_share_on_gpu(std::size_t index) {
   Devices devices = Devices::gpu();
-  if (devices.spec().compute_major == 9) check_pairwise(devices, {0, 2});
+  if (devices.spec().compute_major == 9) check_pairwise(devices, {index, 6});
 }
-
-TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 2 of 2", "[gpu]") {
-  Devices devices = Devices::gpu();
-  if (devices.spec().compute_major == 9) check_pairwise(devices, {1, 2});
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 1 of 6", "[gpu]") {
+  check_share_on_gpu(0);
+}
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 2 of 6", "[gpu]") {
+  check_share_on_gpu(1);
+}
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 3 of 6", "[gpu]") {
+  check_share_on_gpu(2);
+}
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 4 of 6", "[gpu]") {
+  check_share_on_gpu(3);
+}
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 5 of 6", "[gpu]") {
+  check_share_on_gpu(4);
+}
+TEST_CASE("sm90 backward is right on the GPU: pairwise over problems and configs, 6 of 6", "[gpu]") {
+  check_share_on_gpu(5);
 }
 
 TEST_CASE("sm90 backward is right on the GPU: odd cases", "[gpu]") {

@@ -265,24 +265,33 @@ TEST_CASE("backward is right in all modes of the emulator: default configs", "[e
 }
 
 // In shares, for most of the time goes into compiling, and test cases can be run in several processes.
-TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 1 of 4", "[gpu]") {
+void check_share_on_gpu(std::size_t index) {
   Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, {0, 4});
+  check_pairwise(devices, kUnlimited, {index, 8});
 }
-
-TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 2 of 4", "[gpu]") {
-  Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, {1, 4});
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 1 of 8", "[gpu]") {
+  check_share_on_gpu(0);
 }
-
-TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 3 of 4", "[gpu]") {
-  Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, {2, 4});
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 2 of 8", "[gpu]") {
+  check_share_on_gpu(1);
 }
-
-TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 4 of 4", "[gpu]") {
-  Devices devices = Devices::gpu();
-  check_pairwise(devices, kUnlimited, {3, 4});
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 3 of 8", "[gpu]") {
+  check_share_on_gpu(2);
+}
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 4 of 8", "[gpu]") {
+  check_share_on_gpu(3);
+}
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 5 of 8", "[gpu]") {
+  check_share_on_gpu(4);
+}
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 6 of 8", "[gpu]") {
+  check_share_on_gpu(5);
+}
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 7 of 8", "[gpu]") {
+  check_share_on_gpu(6);
+}
+TEST_CASE("backward is right on the GPU: pairwise over problems and configs, 8 of 8", "[gpu]") {
+  check_share_on_gpu(7);
 }
 
 TEST_CASE("backward is right on the GPU: odd cases and defaults", "[gpu]") {

@@ -109,13 +109,19 @@ TEST_CASE("features drawn together are right in all modes of the emulator", "[em
   check_combinations(devices, CaseDraw::takes_all() ? kCombinations : kEmulated);
 }
 
+constexpr std::size_t kPartsOnGpu = 8;  // test cases, which run in several processes
+
 void check_part_on_gpu(std::size_t index) {
   Devices devices = Devices::gpu();
-  check_combinations(devices, kCombinations, {index, 4});
+  check_combinations(devices, kCombinations, {index, kPartsOnGpu});
 }
-TEST_CASE("features drawn together are right on the GPU, 1 of 4", "[gpu]") { check_part_on_gpu(0); }
-TEST_CASE("features drawn together are right on the GPU, 2 of 4", "[gpu]") { check_part_on_gpu(1); }
-TEST_CASE("features drawn together are right on the GPU, 3 of 4", "[gpu]") { check_part_on_gpu(2); }
-TEST_CASE("features drawn together are right on the GPU, 4 of 4", "[gpu]") { check_part_on_gpu(3); }
+TEST_CASE("features drawn together are right on the GPU, 1 of 8", "[gpu]") { check_part_on_gpu(0); }
+TEST_CASE("features drawn together are right on the GPU, 2 of 8", "[gpu]") { check_part_on_gpu(1); }
+TEST_CASE("features drawn together are right on the GPU, 3 of 8", "[gpu]") { check_part_on_gpu(2); }
+TEST_CASE("features drawn together are right on the GPU, 4 of 8", "[gpu]") { check_part_on_gpu(3); }
+TEST_CASE("features drawn together are right on the GPU, 5 of 8", "[gpu]") { check_part_on_gpu(4); }
+TEST_CASE("features drawn together are right on the GPU, 6 of 8", "[gpu]") { check_part_on_gpu(5); }
+TEST_CASE("features drawn together are right on the GPU, 7 of 8", "[gpu]") { check_part_on_gpu(6); }
+TEST_CASE("features drawn together are right on the GPU, 8 of 8", "[gpu]") { check_part_on_gpu(7); }
 
 }  // namespace attune::tests

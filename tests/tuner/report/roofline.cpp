@@ -55,6 +55,10 @@ TEST_CASE("roofline: wgmma at wgmma's rate, mma.sync at its own", "[nogpu]") {
   CHECK(wgmma.memory_us == Approx((4 * 2.0 * 128 + 4) * 64 * 4096 / 4.8e6));
   CHECK(wgmma.bound_by == "matrix products");
   CHECK(wgmma.bound_us == wgmma.matrix_us);
+  // Packed sequences as they are timed; what an attention mask shows nobody knows.
+  const std::string packed = "forward bf16 b4 hq16 sq16384 d128 packed lengths=equal";
+  CHECK(roofline(packed, "sm90 q128 kv128 st2").matrix_us == Approx(wgmma.matrix_us));
+  CHECK(roofline(packed + " attention-mask=111k", "sm90 q128 kv128 st2").matrix_us == 0);
   const Roofline mma = roofline(problem, "sm80 q128 kv64 w4 st2");
   CHECK(to_string(mma.instruction) == "mma.sync");
   CHECK(mma.matrix_us == Approx(wgmma.matrix_us * 3 / 2));
