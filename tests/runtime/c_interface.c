@@ -144,6 +144,10 @@ static void refuses_bad_operands(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
                "packed 7");
   problem.packed = 0;
+  problem.max_seq_q = 9;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem),
+               "most queries of a sequence 9: only packed sequences with a bias or an attention mask have it");
+  problem.max_seq_q = 0;
   problem.bias = ATTUNE_PAIRS_HEADS;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
                "bias 4: it must be 0, or ATTUNE_PAIRS");
@@ -188,7 +192,7 @@ static void refuses_newer_structs(void) {
            (unsigned)sizeof(*problem));
   *problem = valid_problem();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 152");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 168");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, NULL, 0, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;
