@@ -172,6 +172,10 @@ static void refuses_bad_operands(void) {
 /* Callers with older headers, whose problem ended where its pass is now, or what is invariant. */
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
+  problem.struct_size = offsetof(attune_problem, max_seq_q);
+  problem.max_seq_q = problem.max_seq_kv = 99; /* not the caller's */
+  problem.head_dim = 60;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
   problem.struct_size = offsetof(attune_problem, invariant);
   problem.invariant = 99, problem.softcap = -99, problem.sink = 99; /* not the caller's */
   problem.head_dim = 60;
