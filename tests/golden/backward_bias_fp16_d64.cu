@@ -1,4 +1,4 @@
-// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source bcc532c1c7ea82be
+// attune backward fp16 d64 causal softcap alibi bias=bhqk bias-gradient sm80 q64 kv64 w4 st2 · source b3c4614838536994
 //
 // The gradient of a bias, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    49152  V  [2][64][64]
 //    65536  end
 
-namespace attune_b6eea0f3b83a544c {
+namespace attune_3ca23cf9eabe9071 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -285,6 +285,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -417,7 +419,7 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
+  const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
@@ -701,4 +703,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_bias(cons
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b6eea0f3b83a544c
+}  // namespace attune_3ca23cf9eabe9071

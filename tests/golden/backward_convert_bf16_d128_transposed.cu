@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 0f9a6b6ac124f64b
+// attune backward bf16 d128 sm90 q80 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax dq-adds=bulk · source 86022ce019756d27
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // Sums lie transposed. A warp takes 8 rows and four chunks of columns at a time; a lane writes a whole chunk of a row.
 
-namespace attune_612b17dc630bd2e5 {
+namespace attune_a11e6f85ff7ca31d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -94,6 +94,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
 // Rows that each batch entry has in the tensors of queries and of keys.
@@ -163,4 +165,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_612b17dc630bd2e5
+}  // namespace attune_a11e6f85ff7ca31d

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 dq=atomic · source 8a39018ad8bc8c1f
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 dq=atomic · source 8642f6460002f183
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_3979b6c765062a03 {
+namespace attune_ff7f8811478e576f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -150,6 +150,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -255,4 +257,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3979b6c765062a03
+}  // namespace attune_ff7f8811478e576f

@@ -1,4 +1,4 @@
-// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source c32483f023f7bacf
+// attune backward fp16 d72 sm80 q64 kv64 w4 st1 dq=atomic · source 23ede58cb9173602
 //
 // Converts the fp32 sums of one tile of queries of one head to gradients:
 //
@@ -6,7 +6,7 @@
 //
 // A warp takes 16 rows and four chunks of columns at a time; a lane writes whole chunks of a row.
 
-namespace attune_aae777e66713b77c {
+namespace attune_3ef86b0acad52980 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -113,6 +113,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
 // Rows that each batch entry has in the tensors of queries and of keys.
@@ -183,4 +185,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_aae777e66713b77c
+}  // namespace attune_3ef86b0acad52980

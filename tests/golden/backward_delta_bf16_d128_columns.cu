@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source 9ee35535a70a9d73
+// attune backward bf16 d128 sm90 q64 kv128 st3 overlap=within dq=atomic · source e4dd7112b691cb71
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_759ac01f7c66c8f4 {
+namespace attune_b571be8fc5cc863f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -96,6 +96,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 
@@ -155,4 +157,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_759ac01f7c66c8f4
+}  // namespace attune_b571be8fc5cc863f

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source b8ed75baeecdc4d1
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 · source 51c61c063deaba22
 //
 // Computes for each query what all its keys need for their gradients:
 //
@@ -7,7 +7,7 @@
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 
-namespace attune_5bea271ba3dfde04 {
+namespace attune_9bafd230e77b85a2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -152,6 +152,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -323,4 +325,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5bea271ba3dfde04
+}  // namespace attune_9bafd230e77b85a2

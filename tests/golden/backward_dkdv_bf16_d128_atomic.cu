@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 9234964eaf0667e8
+// attune backward bf16 d128 sm80 q64 kv128 w8 st2 query-warps2 dq=atomic · source 53f974b18a7321c4
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //   148480  dS  [128][64], transposed
 //   164864  end
 
-namespace attune_83bffcb4f2c6d848 {
+namespace attune_63aebd897be7b462 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -325,6 +325,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -868,4 +870,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_83bffcb4f2c6d848
+}  // namespace attune_63aebd897be7b462

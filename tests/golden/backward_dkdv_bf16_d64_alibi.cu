@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source c9fdfa4535f8b7a3
+// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 6c05d791ecbd7da3
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -24,7 +24,7 @@
 //    49152  LSE and delta  [2][64][2], fp32
 //    50176  end
 
-namespace attune_cc9dee49a9400b52 {
+namespace attune_c391265c1cb6fbd7 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -331,6 +331,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -821,4 +823,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_cc9dee49a9400b52
+}  // namespace attune_c391265c1cb6fbd7

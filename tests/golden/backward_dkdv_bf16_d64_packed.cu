@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head dq=ordered · source 3d98cba811cb738f
+// attune backward bf16 d64 causal packed sm80 q64 kv64 w4 st2 order=l2-sections kv-grad-per-query-head dq=ordered · source 290a5cd839875040
 //
 // dK and dV of one tile of keys of one query head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -23,7 +23,7 @@
 //    50176  dS  [64][64], transposed
 //    58368  end
 
-namespace attune_bdb790ab0d5d4048 {
+namespace attune_f0fa18a59383d591 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -377,6 +377,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -1059,4 +1061,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bdb790ab0d5d4048
+}  // namespace attune_f0fa18a59383d591

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source dc117a8ea95665b7
+// attune backward bf16 d64 causal softcap alibi sm80 q64 kv64 w4 st2 · source 5f8a02be781e63d6
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -20,7 +20,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_2613d8af23d45b04 {
+namespace attune_296c4a3e6be8ddbd {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -310,6 +310,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -678,4 +680,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2613d8af23d45b04
+}  // namespace attune_296c4a3e6be8ddbd

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source ecb4e6950b8972dd
+// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source b4c6473309fd2a43
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
@@ -7,7 +7,7 @@
 // A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
 // the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
-namespace attune_65c5722dba5c9604 {
+namespace attune_c4d9887d76a322da {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -112,6 +112,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
 // Rows that each batch entry has in the tensors of queries and of keys.
@@ -173,4 +175,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_65c5722dba5c9604
+}  // namespace attune_c4d9887d76a322da

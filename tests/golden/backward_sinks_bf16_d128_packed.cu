@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sink packed sm90 q64 kv128 st3 overlap=within dq=atomic · source 98bdc05d96a501ae
+// attune backward bf16 d128 sink packed sm90 q64 kv128 st3 overlap=within dq=atomic · source 8e879aad19e6b0be
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
@@ -7,7 +7,7 @@
 // A CTA has a head. The order of the sum is fixed: a lane adds the queries of its warp's blocks that are its own, then the CTA what its threads have. A query
 // that has no part in the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
-namespace attune_d737fb630019e8ec {
+namespace attune_814a997580b3700d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -146,6 +146,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -235,4 +237,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d737fb630019e8ec
+}  // namespace attune_814a997580b3700d

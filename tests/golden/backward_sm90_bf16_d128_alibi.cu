@@ -1,4 +1,4 @@
-// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 150e2e74eb765625
+// attune backward bf16 d128 alibi sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 11a4fd20d3da64cd
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_b8706fc622f7b09c {
+namespace attune_e74678ac81f35cae {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -581,6 +581,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -1377,4 +1379,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b8706fc622f7b09c
+}  // namespace attune_e74678ac81f35cae

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source 9c4488ad21ef67a0
+// attune backward bf16 d128 bias=bhqk attention-mask=bhqk sm90 q64 kv128 st2 ordered overlap=within dq=atomic early2 · source 6cb9f13a942321f3
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_2d2b2607350a23bb {
+namespace attune_d35c408ed4419c7e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -505,6 +505,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -562,13 +564,13 @@ struct ScoreFunction {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
+  const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
 __device__ __forceinline__ float bias_of_key(const char* of_query, i32 key) { return cvt_f32_low_bf16(ld_global_b16(of_query + 2 * static_cast<i64>(key))); }
 __device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.attention_mask_stride_batch + head * args.attention_mask_stride_head;
+  const i64 offset = sequence.pair_offset(args.attention_mask_stride_batch) + head * args.attention_mask_stride_head;
   return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
@@ -1285,4 +1287,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_2d2b2607350a23bb
+}  // namespace attune_d35c408ed4419c7e

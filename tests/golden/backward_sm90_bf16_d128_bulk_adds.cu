@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source 84d218280a1662bb
+// attune backward bf16 d128 sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-adds=bulk · source cb3f04a9c4b18fd2
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   214528  barriers
 //   214672  end
 
-namespace attune_8b953887e4e744b3 {
+namespace attune_087b96e9d3b4df5d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -506,6 +506,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -1240,4 +1242,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8b953887e4e744b3
+}  // namespace attune_087b96e9d3b4df5d

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source 3795b82174b46afe
+// attune backward bf16 d128 causal sink packed sm90 q64 kv128 st2 ordered overlap=within dq=atomic early8 · source b1e56eefe862ab68
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -24,7 +24,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_f343cd765ea309a9 {
+namespace attune_3e5ef540aa1ab669 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -522,6 +522,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -1356,4 +1358,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f343cd765ea309a9
+}  // namespace attune_3e5ef540aa1ab669

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source df809061a7157798
+// attune backward bf16 d128 bias=bhqk sm90 q64 kv128 st2 ordered overlap=within pst2 dq=atomic · source 34379893e8f6b76a
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   197632  barriers
 //   197744  end
 
-namespace attune_7dde4ad71466684e {
+namespace attune_f488337a14fb6fb2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -523,6 +523,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -580,7 +582,7 @@ struct ScoreFunction {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
+  const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
@@ -1364,4 +1366,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_7dde4ad71466684e
+}  // namespace attune_f488337a14fb6fb2

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 7f2ecbbbc0895d74
+// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source adb4b381aed1a381
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -27,7 +27,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_0a924ed902b2f8b2 {
+namespace attune_6871e34a61fe0a29 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -606,6 +606,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
  private:
   // Whatever the number says, no row that is not there is touched.
@@ -1415,4 +1417,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0a924ed902b2f8b2
+}  // namespace attune_6871e34a61fe0a29

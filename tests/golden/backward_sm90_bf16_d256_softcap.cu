@@ -1,4 +1,4 @@
-// attune backward bf16 d256 softcap sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first · source 4bbaf74b69698677
+// attune backward bf16 d256 softcap sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first · source a6b066514633de18
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -25,7 +25,7 @@
 //   230400  barriers
 //   230544  end
 
-namespace attune_a5ca9e004f0ceb39 {
+namespace attune_39df0ef748484689 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -558,6 +558,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -1440,4 +1442,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a5ca9e004f0ceb39
+}  // namespace attune_39df0ef748484689

@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source eec5c76ed072f184
+// attune backward bf16 d64 causal sm90 q128 kv128 st2 ordered overlap=within query-parts8 dq=ordered · source b79ecdfda535c523
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one query head and one part of its queries. Keys are the rows of all products but dQ's:
 //
@@ -23,7 +23,7 @@
 //   165904  barriers
 //   166016  end
 
-namespace attune_1850cd96fab02297 {
+namespace attune_872cb7573992679b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -502,6 +502,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -1273,4 +1275,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_1850cd96fab02297
+}  // namespace attune_872cb7573992679b

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source 766bbee92590907b
+// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source 4bff377d2584d0fb
 //
 // Adds up what the args.key_parts parts of the keys gave each row of queries, one after the other: O_i and the sum l_i of the exponentials of the scores,
 // both beside the maximum m_i of these.
@@ -9,7 +9,7 @@
 // That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.
 // A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
 
-namespace attune_d095d769eec63cdb {
+namespace attune_e40c03d52cde7465 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -123,6 +123,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
 // The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
@@ -193,4 +195,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d095d769eec63cdb
+}  // namespace attune_e40c03d52cde7465

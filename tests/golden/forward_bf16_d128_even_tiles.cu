@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source 0d8166ea8fe7229c
+// attune forward bf16 d128 sm80 q128 kv64 w8 st2 even-tiles · source c8c0c4abbcba1663
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    65536  V  [2][64][128]
 //    98304  end
 
-namespace attune_5245e2274155ca2b {
+namespace attune_88fc84999d6de6e6 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -296,6 +296,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -771,4 +773,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5245e2274155ca2b
+}  // namespace attune_88fc84999d6de6e6

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source 5447b6e7e3e54987
+// attune forward bf16 d128 group4 sm80 q16 kv32 w1 st2 rescale10 pack-gqa · source aaf6d69a2265980c
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    20480  V  [2][32][128]
 //    36864  end
 
-namespace attune_4730b7b3791d3f73 {
+namespace attune_db7e36da870a9388 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -299,6 +299,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -790,4 +792,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4730b7b3791d3f73
+}  // namespace attune_db7e36da870a9388

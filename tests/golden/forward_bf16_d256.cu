@@ -1,4 +1,4 @@
-// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 62dbb25667a408c5
+// attune forward bf16 d256 sm80 q128 kv32 w8 st1 qsmem order=tile-major · source 63d704bb511a1e19
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    81920  V  [1][32][256]
 //    98304  end
 
-namespace attune_609774d9dd2d531a {
+namespace attune_28b9c9ade8df1858 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -296,6 +296,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -756,4 +758,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_609774d9dd2d531a
+}  // namespace attune_28b9c9ade8df1858

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source cee1a7cffd8ce387
+// attune forward bf16 d64 causal bias=bhqk attention-mask=bhqk sm80 q64 kv64 w4 st2 · source a68a7fa101bca9a0
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -19,7 +19,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_ec2abc0e98214dcb {
+namespace attune_7f26a74a973761f1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -321,6 +321,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -359,13 +361,13 @@ struct HiddenKeys {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
+  const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
 __device__ __forceinline__ float bias_of_key(const char* of_query, i32 key) { return cvt_f32_low_bf16(ld_global_b16(of_query + 2 * static_cast<i64>(key))); }
 __device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.attention_mask_stride_batch + head * args.attention_mask_stride_head;
+  const i64 offset = sequence.pair_offset(args.attention_mask_stride_batch) + head * args.attention_mask_stride_head;
   return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
@@ -885,4 +887,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_ec2abc0e98214dcb
+}  // namespace attune_7f26a74a973761f1

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 5dfc9dce6dd6639c
+// attune forward bf16 d64 window alibi packed group4 sm80 q64 kv64 w4 st2 pack-gqa · source 36dcbed13189ec1d
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -21,7 +21,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_b81d224362b47c9b {
+namespace attune_ed630534470273c2 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -348,6 +348,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -995,4 +997,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_b81d224362b47c9b
+}  // namespace attune_ed630534470273c2

@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal used sm80 q64 kv64 w4 st2 · source 44b47ec64fbe989f
+// attune forward bf16 d64 causal used sm80 q64 kv64 w4 st2 · source 36fb646b338b9aa0
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    24576  V  [2][64][64]
 //    40960  end
 
-namespace attune_a0fc2ddd8efe843c {
+namespace attune_e39ecdce7063333d {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -309,6 +309,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
  private:
   // Whatever the number says, no row that is not there is touched.
@@ -810,4 +812,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_a0fc2ddd8efe843c
+}  // namespace attune_e39ecdce7063333d

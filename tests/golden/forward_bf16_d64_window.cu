@@ -1,4 +1,4 @@
-// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source f743c4ab78b188ab
+// attune forward bf16 d64 window sm80 q128 kv64 w4 st2 · source 6623807d9c5f44dd
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_3f90b04c173aae13 {
+namespace attune_54ca281de6469ee4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -297,6 +297,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -796,4 +798,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_3f90b04c173aae13
+}  // namespace attune_54ca281de6469ee4

@@ -1,4 +1,4 @@
-// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 9589439bc36aeee1
+// attune forward bf16 d8 causal sm80 q16 kv16 w1 st3 · source 7fa6cde9e50e1808
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //     1024  V  [3][16][8]
 //     1792  end
 
-namespace attune_bafb03c9daf3248c {
+namespace attune_7e77ab0c8ee26fe3 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -296,6 +296,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -779,4 +781,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_bafb03c9daf3248c
+}  // namespace attune_7e77ab0c8ee26fe3

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 sink group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 6a6db2a996a9fd66
+// attune forward bf16 d128 sink group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 814f470919f583f8
 //
 // Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
 //
@@ -11,7 +11,7 @@
 //
 // The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row without any key.
 
-namespace attune_90d0e3c241e1be64 {
+namespace attune_3393f2b945af9bb1 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -167,6 +167,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
 // The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
@@ -352,4 +354,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_90d0e3c241e1be64
+}  // namespace attune_3393f2b945af9bb1

@@ -1,4 +1,4 @@
-// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source 171c8c63eb17af46
+// attune forward fp16 d64 causal sm80 q64 kv64 w4 st1 order=tile-major-reversed · source a8588baa45dd2340
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -15,7 +15,7 @@
 //    16384  V  [1][64][64]
 //    24576  end
 
-namespace attune_065df4e6d434efbc {
+namespace attune_bbe45a19a45c7e2e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -296,6 +296,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -777,4 +779,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_065df4e6d434efbc
+}  // namespace attune_bbe45a19a45c7e2e

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 51ce6ab96a8bd38e
+// attune forward bf16 d128 causal alibi sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 9d087093ee419152
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_40916698c354ce75 {
+namespace attune_f738b2658e96a7cb {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -399,6 +399,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -1202,4 +1204,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_40916698c354ce75
+}  // namespace attune_f738b2658e96a7cb

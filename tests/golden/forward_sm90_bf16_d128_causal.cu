@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source a6dfa989b45cfbea
+// attune forward bf16 d128 causal sm90 q192 kv80 st3 order=tile-major-reversed rescale10 qst2 ordered overlap=within scheduler=dynamic-persistent ascending-keys · source 6570878b03823002
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -17,7 +17,7 @@
 //   221184  barriers, numbers of tiles
 //   221320  end
 
-namespace attune_0f4d30c0c6c89550 {
+namespace attune_744fd794a3a2e2e0 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -430,6 +430,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -1158,4 +1160,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_0f4d30c0c6c89550
+}  // namespace attune_744fd794a3a2e2e0

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 2278595d2d57e2d0
+// attune forward bf16 d128 causal invariant sm90 q128 kv128 st2 order=l2-sections-reversed qst2 ordered overlap=within scheduler=static-persistent · source 987d35aad5002755
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_4089b9c2c5e4cd49 {
+namespace attune_b46e79065d820cbf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -384,6 +384,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -1170,4 +1172,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_4089b9c2c5e4cd49
+}  // namespace attune_b46e79065d820cbf

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source a05126fc4ae7f183
+// attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source b1638effc7545654
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   147456  barriers, numbers of tiles
 //   147540  end
 
-namespace attune_d8affdf172fe443d {
+namespace attune_a43298db2b323caf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -358,6 +358,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -1087,4 +1089,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d8affdf172fe443d
+}  // namespace attune_a43298db2b323caf

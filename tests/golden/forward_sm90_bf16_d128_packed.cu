@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source ca4afdb474c4232a
+// attune forward bf16 d128 causal packed sm90 q128 kv128 st2 overlap=within scheduler=dynamic-persistent · source ff4b50e8bb85f397
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   164128  end
 
-namespace attune_841cf5ac3a38f579 {
+namespace attune_cb315cff3d9e4550 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -428,6 +428,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
   __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
   // Whatever the numbers say, no row that is not there is touched.
   __device__ __forceinline__ static i32 begin_of(const i32* begins, i32 batch, i32 all) {
@@ -1353,4 +1355,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_841cf5ac3a38f579
+}  // namespace attune_cb315cff3d9e4550

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 window softcap sink sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent · source 2be1c94a93274ff4
+// attune forward bf16 d128 window softcap sink sm90 q128 kv128 st2 rescale10 qst2 overlap=within scheduler=static-persistent · source 7bd4a257e09e0ed6
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -21,7 +21,7 @@
 //   196608  barriers, numbers of tiles
 //   196712  end
 
-namespace attune_372f3ad67efab5b6 {
+namespace attune_8ead52145d06252a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -391,6 +391,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
@@ -1159,4 +1161,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_372f3ad67efab5b6
+}  // namespace attune_8ead52145d06252a

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source 1b5093015f270e56
+// attune forward bf16 d128 causal softcap sink used sm90 q128 kv128 st2 ordered overlap=within scheduler=dynamic-persistent · source 9c474d5605a81331
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -23,7 +23,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_8f05af0b9fd939e9 {
+namespace attune_981055d9963d2ada {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -424,6 +424,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
  private:
   // Whatever the number says, no row that is not there is touched.
@@ -1213,4 +1215,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8f05af0b9fd939e9
+}  // namespace attune_981055d9963d2ada

@@ -1,4 +1,4 @@
-// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source de865897919ef419
+// attune forward fp16 d128 bias=bhqk bias-fp32 sm90 q128 kv128 st2 ordered overlap=within · source c5cfedcb837cc23c
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -19,7 +19,7 @@
 //   163840  barriers, numbers of tiles
 //   163924  end
 
-namespace attune_70c6865fda771f04 {
+namespace attune_baa6557772bc914c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -375,6 +375,8 @@ struct Sequence {
   // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
   __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // Those before its plane of a tensor of pairs.
+  __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
@@ -405,7 +407,7 @@ struct HiddenKeys {
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
 __device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 offset = sequence.batch * args.bias_stride_batch + head * args.bias_stride_head;
+  const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
   return static_cast<const char*>(args.bias) + 4 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
@@ -1163,4 +1165,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_70c6865fda771f04
+}  // namespace attune_baa6557772bc914c
