@@ -281,8 +281,8 @@ class Exporter {
     if (is_of_pairs(operand)) {
       const char* const written = plan_.config.fused_dbias ? "written; the bias may not repeat"
                                                            : "written: what the bias is repeated for is summed";
-      return fmt::format("(batch, heads_q, {}, {}), {}, {}", pair_queries_argument(problem_),
-                         pair_keys_argument(problem_), facts_of(operand_shape(problem_, operand).element).name,
+      return fmt::format("(batch, heads_q, {}, {}), {}, {}", to_string(pair_queries_of(problem_)),
+                         to_string(pair_keys_of(problem_)), facts_of(operand_shape(problem_, operand).element).name,
                          operand == Operand::d_bias ? written : "read");
     }
     const bool queries = rows_are_queries(operand);
@@ -361,8 +361,8 @@ class Exporter {
     const bool biased = problem_.bias != PairTensor::none, masked = problem_.attention_mask != PairTensor::none;
     all_.conditions["pairs"] = biased || masked;
     all_.conditions["longest_sequence"] = problem_.has_longest_sequence();
-    set("pair_queries", pair_queries_argument(problem_));
-    set("pair_keys", pair_keys_argument(problem_));
+    set("pair_queries", to_string(pair_queries_of(problem_)));
+    set("pair_keys", to_string(pair_keys_of(problem_)));
     set("max_seq_q", problem_.pair_queries());
     set("max_seq_kv", problem_.pair_keys());
     all_.conditions["bias"] = biased;
@@ -396,9 +396,9 @@ class Exporter {
       if (!is_output(operand)) lists["pair_forms"].push_back({{"name", name}});
       const PairDimensions has =
           dimensions_of(operand == Operand::attention_mask ? problem_.attention_mask : problem_.bias);
-      const std::string columns = "call->" + pair_keys_argument(problem_);
+      const std::string columns = "call->" + to_string(pair_keys_of(problem_));
       const std::string rows =
-          has.queries ? fmt::format("call->{} * {}", pair_queries_argument(problem_), columns) : columns;
+          has.queries ? fmt::format("call->{} * {}", to_string(pair_queries_of(problem_)), columns) : columns;
       const auto pack = [&](const char* dimension, bool exists, const std::string& value) {
         lists["packed"].push_back(
             {{"stride", fmt::format("{}_stride_{}", name, dimension)}, {"value", exists ? value : "0"}});

@@ -8,7 +8,6 @@
 #include "generator/error.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/operand_shape.h"
-#include "generator/text/attention_bindings.h"
 
 namespace attune {
 namespace {
@@ -52,9 +51,10 @@ struct ValueOf {
       throw Error(ErrorCode::internal, fmt::format("no tensor map of {} is described", to_string(map.operand)));
     const ElementFacts& element = facts_of(operand_shape(plan.problem, map.operand).element);
     const bool pairs = is_of_pairs(map.operand);
-    const std::string columns = pairs ? fmt::format("{{asked.{}, {}, CU_TENSOR_MAP_DATA_TYPE_{}}}",
-                                                    pair_keys_argument(plan.problem), element.bytes, element.tensor_map)
-                                      : "kColumns";
+    const std::string columns =
+        pairs ? fmt::format("{{asked.{}, {}, CU_TENSOR_MAP_DATA_TYPE_{}}}", to_string(pair_keys_of(plan.problem)),
+                            element.bytes, element.tensor_map)
+              : "kColumns";
     return fmt::format(
         "{8}RETURN_IF_FAILED(encode(driver, &arguments.{0}, \"{1}\", asked.{1}, {9}, {2}, asked.{1}_stride_batch,\n"
         "                        asked.{1}_stride_head, asked.{1}_stride_row, {{{3}, {4}, {5}, 1{7}}},\n"

@@ -191,7 +191,7 @@ KernelLaunch generate_bias_reference(const AttentionProblem& problem, const Devi
   bindings.set("lengths", oracle_lengths(problem));
   bindings.set("score_formula", oracle_score_formula(problem));
   bind_oracle_added(problem, &bindings);
-  bindings.set("pair_keys", pair_keys_argument(problem));
+  bindings.set("pair_keys", to_string(pair_keys_of(problem)));
   bindings.set("head_dim", problem.head_dim);
   bindings.set("rows_per_tile", kTile);
   bindings.set("shared_bytes", static_cast<std::int64_t>(shared_bytes));

@@ -175,6 +175,14 @@ void append_pair_tensors(Arguments* fields, const AttentionProblem& problem) {
   }
 }
 
+Scalar pair_queries_of(const AttentionProblem& problem) {
+  return problem.has_longest_sequence() ? Scalar::max_seq_q : Scalar::seq_q;
+}
+
+Scalar pair_keys_of(const AttentionProblem& problem) {
+  return problem.has_longest_sequence() ? Scalar::max_seq_kv : Scalar::seq_kv;
+}
+
 void append_pair_maps(Arguments* fields, const AttentionProblem& problem) {
   for (const Operand operand : term_inputs_of(problem)) {
     if (is_of_pairs(operand)) append(fields, {TensorMap{operand}, ByTensorMap{operand}});

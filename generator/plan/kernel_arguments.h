@@ -114,6 +114,9 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem);
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
 /// The tensors of pairs that a problem has, with their strides.
 void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);
+/// The arguments that say for how many queries and keys they have elements; templates name them by to_string().
+Scalar pair_queries_of(const AttentionProblem& problem);
+Scalar pair_keys_of(const AttentionProblem& problem);
 /// Their tensor maps, and whether there are such: for kernels that hold tiles of them.
 void append_pair_maps(Arguments* fields, const AttentionProblem& problem);
 /// What the kernels' ScoreFunction, ALiBi and tensors of pairs compute with.

@@ -24,13 +24,6 @@ void bind_stored_rows(const AttentionProblem& problem, TemplateBindings* binding
   if (problem.packed) bindings->conditions["longest_sequence"] = problem.has_longest_sequence();
 }
 
-std::string pair_queries_argument(const AttentionProblem& problem) {
-  return problem.has_longest_sequence() ? "max_seq_q" : "seq_q";
-}
-std::string pair_keys_argument(const AttentionProblem& problem) {
-  return problem.has_longest_sequence() ? "max_seq_kv" : "seq_kv";
-}
-
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings) {
   bind_stored_rows(problem, bindings);
   if (problem.has_used_lengths() && !problem.packed) bindings->set("sequence", "used");

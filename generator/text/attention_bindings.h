@@ -15,10 +15,6 @@ void bind_head_dims(const AttentionProblem& problem, TemplateBindings* bindings)
 /// bind_sequence() says.
 void bind_stored_rows(const AttentionProblem& problem, TemplateBindings* bindings);
 
-/// The arguments that say for how many queries and keys tensors of pairs have elements: `pair_queries`, `pair_keys`.
-std::string pair_queries_argument(const AttentionProblem& problem);
-std::string pair_keys_argument(const AttentionProblem& problem);
-
 /// Names the partial of templates/attention/ by which a kernel knows whose rows it works on.
 void bind_sequence(const AttentionProblem& problem, TemplateBindings* bindings);
 

@@ -64,8 +64,8 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   bind_exponent_terms(problem, bindings);
   bind_terms_of_pair(problem, bindings);
   bind_key_blocks(false, false, bindings);
-  bindings->set("pair_queries", pair_queries_argument(problem));
-  bindings->set("pair_keys", pair_keys_argument(problem));
+  bindings->set("pair_queries", to_string(pair_queries_of(problem)));
+  bindings->set("pair_keys", to_string(pair_keys_of(problem)));
   const ElementFacts& element = facts_of(operand_shape(problem, Operand::bias).element);
   const ChunkSwizzle swizzle = chunk_swizzle(problem.head_dim);
   bindings->set("threads", launch.threads);

@@ -93,8 +93,8 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bind_attention(problem, bindings);
   bind_exponent_words(problem, bindings);
   bind_key_blocks(false, false, bindings);
-  bindings->set("pair_queries", pair_queries_argument(problem));
-  bindings->set("pair_keys", pair_keys_argument(problem));
+  bindings->set("pair_queries", to_string(pair_queries_of(problem)));
+  bindings->set("pair_keys", to_string(pair_keys_of(problem)));
   shape.pair_tiles.bind(problem, kPairStages, bindings);
   shape.shared.bind(bindings);
   const bool masked = problem.attention_mask != PairTensor::none;

@@ -5,7 +5,6 @@
 #include "generator/plan/tensor_strides.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/operand_shape.h"
-#include "generator/text/attention_bindings.h"
 #include "generator/text/launch_rendering.h"
 
 namespace attune {
@@ -56,10 +55,9 @@ KernelLaunch launch_of(const AttentionProblem& problem, const Copy& copy, const 
   Arguments fields = {Workspace{copy.buffer}};
   append_pointers(&fields, {copy.operand});
   append_strides(&fields, {copy.operand});
-  append(&fields,
-         {problem.has_longest_sequence() ? Scalar::max_seq_kv : Scalar::seq_kv, copy.batch, copy.heads, copy.rows});
+  append(&fields, {pair_keys_of(problem), copy.batch, copy.heads, copy.rows});
   launch.arguments = ArgumentLayout::of(std::move(fields));
-  bindings->set("pair_keys", pair_keys_argument(problem));
+  bindings->set("pair_keys", to_string(pair_keys_of(problem)));
   bindings->set("operand", std::string(identifier(copy.operand)));
   bindings->set("element_bytes", size_of(operand_shape(problem, copy.operand).element));
   bindings->set("threads", kCopyThreads);

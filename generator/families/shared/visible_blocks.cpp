@@ -28,12 +28,11 @@ WorkspaceBuffer buffer_of_blocks(BlockWalk walk, int block_q, int block_kv) {
 }
 
 ArgumentLayout arguments_of_search(const AttentionProblem& problem) {
-  const bool longest = problem.has_longest_sequence();
   Arguments fields = {Workspace{kVisibleBlocks}};
   append_pointers(&fields, {Operand::attention_mask});
   append_strides(&fields, {Operand::attention_mask});
-  append(&fields, {longest ? Scalar::max_seq_q : Scalar::seq_q, longest ? Scalar::max_seq_kv : Scalar::seq_kv,
-                   Scalar::attention_mask_batch, Scalar::attention_mask_heads, Scalar::attention_mask_rows});
+  append(&fields, {pair_queries_of(problem), pair_keys_of(problem), Scalar::attention_mask_batch,
+                   Scalar::attention_mask_heads, Scalar::attention_mask_rows});
   return ArgumentLayout::of(std::move(fields));
 }
 
@@ -68,7 +67,7 @@ void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, 
   bindings.set("shared_bytes", static_cast<std::int64_t>(launch.shared_bytes));
   bindings.set("outer", keys ? "tile of queries" : "tile of keys");
   bindings.set("inner", keys ? "block of keys" : "block of queries");
-  const std::string rows = pair_queries_argument(plan->problem), columns = pair_keys_argument(plan->problem);
+  const std::string rows = to_string(pair_queries_of(plan->problem)), columns = to_string(pair_keys_of(plan->problem));
   bindings.set("pair_queries", rows);
   bindings.set("pair_keys", columns);
   const std::string queries = "args." + rows + ", kBlockQ", all_keys = "args." + columns + ", kBlockKv";
@@ -104,7 +103,8 @@ void bind_visible_blocks(const AttentionProblem& problem, const KernelConfig& co
   }
   bindings->set("tiles_of_head", tiles);
   bindings->set("tile_of_mask", tile);
-  bindings->set("walked_rows", "args." + (keys ? pair_keys_argument(problem) : pair_queries_argument(problem)));
+  bindings->set("walked_rows",
+                "args." + (keys ? to_string(pair_keys_of(problem)) : to_string(pair_queries_of(problem))));
   bindings->set("walked_block", keys ? "kBlockKv" : "kBlockQ");
 }
 
