@@ -155,7 +155,9 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
                               KernelTarget target) {
   validate(problem);
   // Scores of as many keys as there are threads, as much again for reductions, and the query.
-  const std::size_t shared_bytes = sizeof(double) * static_cast<std::size_t>(2 * kReferenceThreads + problem.head_dim);
+  const bool drops = problem.dropout != 0;  // then what each key counts lies there, too
+  const std::size_t shared_bytes =
+      sizeof(double) * static_cast<std::size_t>((drops ? 3 : 2) * kReferenceThreads + problem.head_dim);
 
   TemplateBindings bindings;
   bindings.set("dtype", std::string(facts_of(problem.dtype).ptx));
@@ -165,6 +167,9 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.conditions["sink"] = problem.sink;
   bindings.set("lengths", oracle_lengths(problem));
   bind_oracle_added(problem, &bindings);
+  bindings.set("share_words", drops ? "   share [kThreads]" : "");
+  bindings.set("and_share", drops ? ", kept_share(args, rows.batch * args.heads_q + query.head, position, first + mine)"
+                                  : "");
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", oracle_least_exponent(problem)));
   bindings.set("threads", kReferenceThreads);

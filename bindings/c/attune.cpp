@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/lazy_value.h"
+#include "generator/problem/dropout.h"
 #include "runtime/system/activity_mutex.h"
 #include "tuner/database/measurement.h"
 #include "tuner/database/packed_configs.h"
@@ -42,12 +44,12 @@ static_assert(-static_cast<int>(ErrorCode::internal) == ATTUNE_ERROR_INTERNAL &&
               "statuses are the negated error codes");
 
 // Sizes that the structs had in the headers so far.
-constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136, 144, 160};
+constexpr std::initializer_list<std::size_t> kProblemSizes = {80, 88, 104, 112, 120, 128, 136, 144, 160, 184};
 static_assert(offsetof(attune_problem, pass) == 80 && offsetof(attune_problem, window_left) == 88 &&
               offsetof(attune_problem, invariant) == 104 && offsetof(attune_problem, sink) == 112 &&
               offsetof(attune_problem, alibi) == 120 && offsetof(attune_problem, bias_fp32) == 128 &&
               offsetof(attune_problem, bias_gradient) == 136 && offsetof(attune_problem, max_seq_q) == 144 &&
-              sizeof(attune_problem) == 160);
+              offsetof(attune_problem, dropout) == 160 && sizeof(attune_problem) == 184);
 static_assert(sizeof(attune_operand) == 40);
 
 constexpr bool is_named(attune::Operand operand, std::int32_t name) {
@@ -66,7 +68,8 @@ static_assert(is_named(attune::Operand::q, ATTUNE_Q) && is_named(attune::Operand
               is_named(attune::Operand::attention_mask, ATTUNE_ATTENTION_MASK) &&
               is_named(attune::Operand::d_bias, ATTUNE_D_BIAS) &&
               is_named(attune::Operand::cu_seqlens_q, ATTUNE_CU_SEQLENS_Q) &&
-              is_named(attune::Operand::cu_seqlens_kv, ATTUNE_CU_SEQLENS_KV) && attune::kOperandCount == 20);
+              is_named(attune::Operand::cu_seqlens_kv, ATTUNE_CU_SEQLENS_KV) &&
+              is_named(attune::Operand::dropout_state, ATTUNE_DROPOUT_STATE) && attune::kOperandCount == 21);
 
 static_assert(ATTUNE_VERSION_MAJOR == ATTUNE_PROJECT_MAJOR && ATTUNE_VERSION_MINOR == ATTUNE_PROJECT_MINOR &&
                   ATTUNE_VERSION_PATCH == ATTUNE_PROJECT_PATCH,
@@ -224,6 +227,7 @@ void require_device(std::int32_t device) {
 // function that launches; the others ask about the problem's.
 struct Request {
   AttentionProblem problem;
+  attune::DropoutSeed dropout;
   int device;
 
   explicit Request(const attune_problem* given, std::optional<attune::Pass> launched = std::nullopt) {
@@ -256,6 +260,9 @@ struct Request {
     problem.packed = flag_of("packed", from.packed);
     problem.max_seq_q = from.max_seq_q;
     problem.max_seq_kv = from.max_seq_kv;
+    problem.dropout = from.dropout;
+    if (from.reserved != 0) refuse("reserved must be 0");
+    dropout = {from.dropout_seed, from.dropout_offset};
     if (flag_of("used_lengths", from.used_lengths) || problem.packed) {
       const bool stays = from.mask == ATTUNE_MASK_CAUSAL_TOP_LEFT || from.mask == ATTUNE_MASK_CAUSAL_OFFSET;
       problem.lengths = stays ? attune::Lengths::used_top_left : attune::Lengths::used;
@@ -306,15 +313,16 @@ attune::TensorView view_of(const attune_tensor& tensor) {
   return {tensor.data, tensor.stride_batch, tensor.stride_head, tensor.stride_row};
 }
 
-attune::Tensors tensors_of(const attune_operand* operands, std::size_t count) {
+attune::Tensors tensors_of(const Request& request, const attune_operand* operands, std::size_t count) {
   if (operands == nullptr && count != 0) refuse("operands is a null pointer, but count is " + std::to_string(count));
   attune::Tensors tensors;
+  tensors.dropout = request.dropout;
   std::uint32_t given = 0;  // a bit for each name
   for (std::size_t i = 0; i < count; ++i) {
     const attune_operand& operand = operands[i];
     const auto refuse_it = [&](const std::string& what) { refuse("operands[" + std::to_string(i) + "]" + what); };
     if (operand.name < 0 || operand.name >= static_cast<std::int32_t>(attune::kOperandCount)) {
-      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_D_BIAS (" +
+      refuse_it(".name " + std::to_string(operand.name) + " is unknown: ATTUNE_Q (0) to ATTUNE_DROPOUT_STATE (" +
                 std::to_string(attune::kOperandCount - 1) + ")");
     }
     if (operand.reserved != 0) refuse_it(".reserved must be 0");
@@ -358,7 +366,7 @@ attune_status attune_forward(const attune_problem* problem, const attune_operand
                              void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::forward);
-    const attune::Tensors views = tensors_of(operands, count);
+    const attune::Tensors views = tensors_of(request, operands, count);
     runtime_for(request).forward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -367,7 +375,7 @@ attune_status attune_backward(const attune_problem* problem, const attune_operan
                               void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const Request request(problem, attune::Pass::backward);
-    const attune::Tensors views = tensors_of(operands, count);
+    const attune::Tensors views = tensors_of(request, operands, count);
     runtime_for(request).backward(request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -419,7 +427,7 @@ attune_status attune_launch(const attune_prepared* prepared, const attune_proble
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::forward);
-    const attune::Tensors views = tensors_of(operands, count);
+    const attune::Tensors views = tensors_of(request, operands, count);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -430,7 +438,7 @@ attune_status attune_launch_backward(const attune_prepared* prepared, const attu
   return guarded([&] {
     require(prepared, "prepared");
     const Request request(problem, attune::Pass::backward);
-    const attune::Tensors views = tensors_of(operands, count);
+    const attune::Tensors views = tensors_of(request, operands, count);
     prepared->runtime->launch(*prepared->kernels, request.problem, views, workspace, workspace_bytes, stream);
   });
 }
@@ -448,6 +456,10 @@ attune_status attune_digest(int32_t device, char* text, size_t capacity, size_t*
     require_device(device);
     write_text(attune::picks_digest(runtime_on(device).device()->spec()), text, capacity, bytes);
   });
+}
+
+double attune_realized_dropout(float dropout) {
+  return dropout >= 0 && dropout < 1 ? attune::realized_dropout(dropout) : std::numeric_limits<double>::quiet_NaN();
 }
 
 void attune_release(attune_prepared* prepared) {

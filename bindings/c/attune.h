@@ -102,6 +102,12 @@ enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_
  * ones count, where used lengths are given. What lies in other sequences is read into no result of one. Rows behind the
  * last sequence are its rows and do not count; those before the first one, which begins at row 0, are not written. LSE
  * is (heads_q, seq_q).
+ * With dropout, elements of P are dropped with the probability attune_realized_dropout(dropout): forward multiplies V by
+ * P o keep / share in place of P, where keep is 1 or 0 for each pair and share is 1 less that probability; LSE does not
+ * know of it. Backward has dV = (P o keep)^T dO / share, and keep o dO V^T / share in place of dO V^T. What is dropped
+ * follows from the seed, the offset, the batch entry (or sequence), the query head, the query and the key of their
+ * sequence alone, so that backward drops what forward has dropped if it is given the same seed and offset; the same
+ * numbers drop the same elements in every later version (docs/dropout.md).
  * Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
@@ -143,6 +149,11 @@ typedef struct attune_problem {
   int64_t max_seq_q;  /* of packed sequences with a bias or an attention mask, whose rows are the queries of a sequence:
                          how many it has, 0: seq_q. What a sequence has more does not count */
   int64_t max_seq_kv; /* the same of its keys */
+  float dropout;      /* the probability with which elements of P are dropped, at least 0 and less than 1; 0: none */
+  int32_t reserved;   /* 0 */
+  uint64_t dropout_seed; /* what dropout draws from, where ATTUNE_DROPOUT_STATE is not given; only the functions that
+                            launch read both */
+  uint64_t dropout_offset; /* counted from that of ATTUNE_DROPOUT_STATE, where it is given */
 } attune_problem;
 
 /* (batch, heads, seq, head_dim) in device memory. Strides are in elements and may have any sign and size; the last
@@ -170,7 +181,8 @@ typedef struct attune_tensor {
  * which those are not read along which it repeats. Of packed sequences the batch has an element for each sequence, and
  * rows and elements are its queries and keys, of each sequence the first ones. Backward writes the bias's gradient
  * where the problem asks for it, of its shape and type, summed over what it repeats along; its bits are the same for
- * the same inputs, always. */
+ * the same inputs, always. Problems with dropout may read a state: two int64, a seed and an offset (null: those of the
+ * problem). The host never reads it, so that a graph may be replayed with another one. */
 enum {
   ATTUNE_Q = 0,
   ATTUNE_K = 1,
@@ -191,7 +203,8 @@ enum {
   ATTUNE_ATTENTION_MASK = 16,
   ATTUNE_D_BIAS = 17,
   ATTUNE_CU_SEQLENS_Q = 18,
-  ATTUNE_CU_SEQLENS_KV = 19
+  ATTUNE_CU_SEQLENS_KV = 19,
+  ATTUNE_DROPOUT_STATE = 20
 };
 
 /* A tensor of a call, and which it is. A call takes a list of these in any order, and no name twice. One that is left
@@ -281,6 +294,11 @@ ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const at
 ATTUNE_API attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
                                                 const attune_operand* operands, size_t count, void* workspace,
                                                 size_t workspace_bytes, void* stream);
+
+/* The probability with which elements are dropped where attune_problem::dropout asks for one: the nearest that 8 bits
+ * give, if they give it and the rest within 2 % of themselves, else the nearest that 16 bits give; below 2^-17 it is 0.
+ * What is kept is divided by the share that is kept indeed. NaN for what is no such probability. */
+ATTUNE_API double attune_realized_dropout(float dropout);
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);

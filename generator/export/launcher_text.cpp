@@ -23,6 +23,7 @@ struct TypeOf {
     throw Error(ErrorCode::unsupported,
                 fmt::format("a kernel that takes {}, which is no part of a call, is not exported", given.name));
   }
+  std::string operator()(CallValue) const { return "std::uint64_t "; }
   std::string operator()(Scalar scalar) const { return type_text(scalar) == "float" ? "float " : "std::int32_t "; }
 };
 
@@ -87,6 +88,7 @@ struct ValueOf {
     return fmt::format("arguments.{} = workspace + layout.offsets[{}];", name, found - buffers.begin());
   }
   std::string operator()(const Given&) const { return {}; }
+  std::string operator()(CallValue value) const { return fmt::format("arguments.{0} = asked.{0};", to_string(value)); }
   std::string operator()(Scalar scalar) const {
     const std::string name = to_string(scalar);
     if (type_text(scalar) == "float") return fmt::format("arguments.{0} = {0}_of(kernel, call);", name);

@@ -92,6 +92,8 @@ class Launches {
                      Scalar::mask_offset});
     KernelLaunch launch = product_launch(std::move(fields));
     TemplateBindings bindings = product_bindings();
+    bindings.conditions["dropout"] = false;
+    bindings.set("kept_parameters", "");
     SharedLayout shared;
     shared.add(tiles("kOOffset", "O", 1, config_.block_q));
     shared.add(tiles("kVOffset", "V", kRingTiles, config_.block_kv));
@@ -107,6 +109,8 @@ class Launches {
     append_strides(&fields, {Operand::q, Operand::k, Operand::v, Operand::o});
     append(&fields, {Scalar::heads_q, Scalar::group_size, Scalar::seq_q, Scalar::seq_kv, Scalar::mask_offset,
                      Scalar::softmax_scale, Scalar::softmax_scale_log2});
+    append_dropout(&fields, problem_);
+    append_dropout_scale(&fields, problem_);
     KernelLaunch launch = product_launch(std::move(fields));
     launch.tile_rows = TileRows::all;
     TemplateBindings bindings = product_bindings();
@@ -118,6 +122,13 @@ class Launches {
     bind_key_blocks(false, false, &bindings);
     bindings.conditions["invariant"] = false;
     bind_row_end(problem_, true, &bindings);
+    bind_dropout(problem_, &bindings);
+    const bool drops = problem_.dropout != 0;
+    bindings.set("kept_keys", drops ? ", args, dropout, block" : "");
+    bindings.set("kept_parameters",
+                 drops ? ", const Arguments& args, const QueryDropout (&dropout)[kRowTiles], i32 block" : "");
+    bind_dropout_share(problem_, true, &bindings);  // P has been divided by it
+    bindings.set("args_of_share", "");
     shared.bind(&bindings);
     launch.shared_bytes = shared.bytes();
     add("ladder_fa1", std::move(launch), std::move(bindings));
@@ -246,6 +257,10 @@ KernelPlan generate(const AttentionProblem& problem, AttentionAlgorithm algorith
         fmt::format("\"{}\": algorithms of the ladder know no softcap, no ALiBi, no bias, no attention mask and no "
                     "sinks; take a config instead",
                     canonical_text(problem)));
+  }
+  if (problem.dropout != 0 && algorithm != AttentionAlgorithm::fa1 && algorithm != AttentionAlgorithm::fa2) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("\"{}\": of the ladder, fa1 and fa2 know dropout", canonical_text(problem)));
   }
   Reasons reasons;
   if (!serves(family, {problem, device}, &reasons)) throw Error(ErrorCode::unsupported, reasons.front());

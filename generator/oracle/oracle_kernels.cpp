@@ -76,6 +76,7 @@ void bind_oracle_added(const AttentionProblem& problem, TemplateBindings* bindin
   parameter("args", any);
   parameter("rows", problem.alibi);
   for (const char* coordinate : {"batch", "head", "query", "key"}) parameter(coordinate, any);
+  bindings->conditions["dropout"] = problem.dropout != 0;
   bindings->conditions["alibi"] = problem.alibi;
   bindings->conditions["pair_tensors"] = pairs;
   bindings->conditions["bias"] = problem.bias != PairTensor::none;
@@ -90,7 +91,9 @@ int oracle_least_exponent(const AttentionProblem& problem) {
   const ElementFacts& element = facts_of(problem.dtype);
   constexpr int kFlushedExponent = -126;
   const int of_dtype = 1 - element.exponent_bias;
-  return problem.sink ? std::max(of_dtype, kFlushedExponent + element.mantissa_bits) : of_dtype;
+  int flushed = kFlushedExponent + element.mantissa_bits;
+  if (problem.dropout != 0) flushed += element.rescale_threshold;  // P may be so much smaller than its row's maximum says
+  return problem.sink || problem.dropout != 0 ? std::max(of_dtype, flushed) : of_dtype;
 }
 
 std::string oracle_lengths(const AttentionProblem& problem) {
@@ -110,6 +113,10 @@ void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
                     Stride{Operand::alibi_slopes, Dimension::head}});
   }
   append_pair_tensors(fields, problem);
+  if (problem.dropout != 0) {
+    append(fields, {Pointer{Operand::dropout_state}, CallValue::dropout_seed, CallValue::dropout_offset,
+                    Scalar::dropout});
+  }
 }
 
 KernelLaunch generate_comparison(const OperandShape& shape, const DeviceSpec& device, const TemplateSet& templates,

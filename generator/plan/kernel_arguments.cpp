@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generator/error.h"
+#include "generator/problem/dropout.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
@@ -83,6 +84,18 @@ ScalarFacts facts(Scalar scalar) {
       return {"max_seq_q", "i32"};
     case Scalar::max_seq_kv:
       return {"max_seq_kv", "i32"};
+    case Scalar::dropout_bytes:
+      return {"dropout_bytes", "i32"};
+    case Scalar::dropout_join:
+      return {"dropout_join", "i32"};
+    case Scalar::dropout_low_bytes:
+      return {"dropout_low_bytes", "i32"};
+    case Scalar::dropout_low_join:
+      return {"dropout_low_join", "i32"};
+    case Scalar::dropout:
+      return {"dropout", "float"};
+    case Scalar::dropout_scale:
+      return {"dropout_scale", "float"};
   }
   throw Error(ErrorCode::internal, fmt::format("scalar {} is unknown", static_cast<int>(scalar)));
 }
@@ -96,6 +109,9 @@ struct NameOf {
   std::string operator()(const ByTensorMap& map) const { return fmt::format("{}_by_map", identifier(map.operand)); }
   std::string operator()(const Workspace& workspace) const { return std::string(workspace.buffer.name); }
   std::string operator()(const Given& given) const { return std::string(given.name); }
+  std::string operator()(CallValue value) const {
+    return value == CallValue::dropout_seed ? "dropout_seed" : "dropout_offset";
+  }
   std::string operator()(Scalar scalar) const { return std::string(facts(scalar).name); }
 };
 
@@ -103,6 +119,7 @@ struct TypeOf {
   std::string_view operator()(const Pointer& pointer) const {
     const ElementType element = operand_shape({}, pointer.operand).element;
     if (element == ElementType::int32) return "const i32*";
+    if (element == ElementType::int64) return "const u64*";
     if (element == ElementType::fp32) return is_written(pointer.operand) ? "float*" : "const float*";
     return is_written(pointer.operand) ? "void*" : "const void*";
   }
@@ -111,6 +128,7 @@ struct TypeOf {
   std::string_view operator()(const ByTensorMap&) const { return "i32"; }
   std::string_view operator()(const Workspace& workspace) const { return workspace.buffer.type; }
   std::string_view operator()(const Given& given) const { return given.type; }
+  std::string_view operator()(CallValue) const { return "u64"; }
   std::string_view operator()(Scalar scalar) const { return facts(scalar).type; }
 };
 
@@ -187,6 +205,17 @@ void append_pair_maps(Arguments* fields, const AttentionProblem& problem) {
   for (const Operand operand : term_inputs_of(problem)) {
     if (is_of_pairs(operand)) append(fields, {TensorMap{operand}, ByTensorMap{operand}});
   }
+}
+
+void append_dropout(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.dropout == 0) return;
+  append(fields, {Pointer{Operand::dropout_state}, CallValue::dropout_seed, CallValue::dropout_offset,
+                  Scalar::dropout_bytes, Scalar::dropout_join});
+  if (dropout_rule(problem.dropout).bits == 16) append(fields, {Scalar::dropout_low_bytes, Scalar::dropout_low_join});
+}
+
+void append_dropout_scale(Arguments* fields, const AttentionProblem& problem) {
+  if (problem.dropout != 0) fields->push_back(Scalar::dropout_scale);
 }
 
 void append_strides(Arguments* fields, std::initializer_list<Operand> operands) {

@@ -60,6 +60,9 @@ struct Given {
   auto operator<=>(const Given&) const = default;
 };
 
+/// A number of a call that no problem holds, uint64: where dropout's state is in no memory, or beside it.
+enum class CallValue { dropout_seed, dropout_offset };
+
 /// What a kernel computes with, from the problem and the launch: int32, but for the scales (float).
 enum class Scalar {
   batch,
@@ -88,9 +91,15 @@ enum class Scalar {
   attention_mask_rows,
   max_seq_q,  ///< queries for which tensors of pairs have elements
   max_seq_kv,
+  dropout_bytes,  ///< dropout's threshold, as attention/dropout compares bytes with it
+  dropout_join,
+  dropout_low_bytes,
+  dropout_low_join,
+  dropout,        ///< float: the probability that is asked for
+  dropout_scale,  ///< float: what is kept counts so many times as much
 };
 
-using KernelArgument = std::variant<Pointer, Stride, TensorMap, ByTensorMap, Workspace, Given, Scalar>;
+using KernelArgument = std::variant<Pointer, Stride, TensorMap, ByTensorMap, Workspace, Given, CallValue, Scalar>;
 using Arguments = std::vector<KernelArgument>;
 
 std::string to_string(const KernelArgument& argument);  ///< its name in the kernel
@@ -112,6 +121,10 @@ void append_row_end(Arguments* fields, const AttentionProblem& problem);
 /// How many rows each sequence has, of a problem whose sequences do not have all: what attention/sequence_* asks beside
 /// seq_q and seq_kv. Of packed sequences with tensors of pairs also what these have elements for.
 void append_lengths(Arguments* fields, const AttentionProblem& problem);
+/// What attention/dropout draws and compares; nothing where nothing is dropped.
+void append_dropout(Arguments* fields, const AttentionProblem& problem);
+/// By how much a kernel multiplies what was summed of the elements that are kept.
+void append_dropout_scale(Arguments* fields, const AttentionProblem& problem);
 /// The tensors of pairs that a problem has, with their strides.
 void append_pair_tensors(Arguments* fields, const AttentionProblem& problem);
 /// The arguments that say for how many queries and keys they have elements; templates name them by to_string().

@@ -125,6 +125,18 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(max_seq_q_of(of(), call()));
     case Scalar::max_seq_kv:
       return to_int32(max_seq_kv_of(of(), call()));
+    case Scalar::dropout_bytes:
+      return to_int32(dropout_bytes_of(of(), call()));
+    case Scalar::dropout_join:
+      return to_int32(dropout_join_of(of(), call()));
+    case Scalar::dropout_low_bytes:
+      return to_int32(dropout_low_bytes_of(of(), call()));
+    case Scalar::dropout_low_join:
+      return to_int32(dropout_low_join_of(of(), call()));
+    case Scalar::dropout:
+      return call().dropout;
+    case Scalar::dropout_scale:
+      return dropout_scale_of(of(), call());
     case Scalar::seq_q:
       return to_int32(seq_q_of(of(), call()));
     case Scalar::seq_kv:

@@ -13,6 +13,8 @@
 /// Only the generator's own sources include it.
 namespace attune::launch_rules {
 
+#include "templates/export/dropout_rule.cu"
+//
 #include "templates/export/launch_rules.cu"
 
 static_assert(kFill == kFillParts && kFixed == kFixedParts && kMostParts == kMostKeyParts);
@@ -48,7 +50,8 @@ inline Call sizes_of(const AttentionProblem& problem) {
           mask.heads ? problem.heads_q : 1,
           mask.queries ? problem.pair_queries() : 1,
           problem.max_seq_q,
-          problem.max_seq_kv};
+          problem.max_seq_kv,
+          problem.dropout};
 }
 
 inline Call call_of(const AttentionProblem& problem) {

@@ -176,6 +176,13 @@ void validate(const AttentionProblem& problem) {
                     "it a float, too; or 0 for none",
                     softcap, problem.softmax_scale));
   }
+  if (!(problem.dropout >= 0 && problem.dropout < 1))
+    refuse(fmt::format("dropout {}: must be at least 0 and less than 1", problem.dropout));
+  if (problem.dropout != 0 && problem.invariant) {
+    refuse(
+        "invariant with dropout: what is dropped hangs on the batch entry and the head, so that a row alone has other "
+        "elements dropped than in a batch; leave one of the words out");
+  }
   if (problem.alignment != 2 && problem.alignment != 16) {
     refuse(fmt::format("alignment {}: must be 16, or 2 for rows that start anywhere", problem.alignment));
   }

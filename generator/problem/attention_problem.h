@@ -59,11 +59,14 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 ///   With sinks, a logit of each query head counts in the softmax's sum and nowhere else, as that of a key whose value
 ///   is 0: l = exp(sink) + sum(exp(...)), O = sum(exp(...) V) / l, LSE = ln(l). It is neither scaled nor capped nor
 ///   masked. Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
+///   With dropout, O = (keep o softmax(...)) V / share: keep is 1 or 0 for each pair, as a seed and an offset say, and
+///   share the probability of 1, 1 - realized_dropout(). LSE does not know of it.
 /// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
 ///   dbias = P o (dO V^T - delta), summed over the dimensions along which it repeats
 ///   dsink = -sum(exp(sink - LSE) * delta) over the batch and the queries of its head
+///   With dropout, dV = (P o keep)^T dO / share, and keep o dO V^T / share stands in place of dO V^T.
 /// A query whose keys are all hidden by a bias of the least finite number of fp32 or bf16, and not by -inf, has the
 /// mean of their values as O, as in PyTorch: the number leaves nothing of a score. LSE holds nothing of their count
 /// then, and such a query has no gradient. Query head h reads key/value head h / (Hq / Hkv). With used lengths, (B)
@@ -101,6 +104,9 @@ struct AttentionProblem {
   /// Of one byte for each pair, 0 where the query does not attend to the key.
   PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
+  /// The probability with which elements of P are dropped: at least 0, which drops none, and less than 1. A call has a
+  /// seed and an offset, as numbers or in the device's memory.
+  float dropout = 0;
   Lengths lengths = Lengths::whole;
   /// The sequences lie one behind the other: Q (1, Hq, Sq, D) and so on, where `batch` is the number of sequences.
   /// Their lengths are used ones: the mask is named for a sequence of all rows.
@@ -219,7 +225,7 @@ std::int64_t bottom_right_offset(const AttentionProblem& problem);
 /// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
 /// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
 /// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), a softcap likewise and not so far from
-/// the scale that their ratio is no float (0 for none), alignment 2 or 16, a mask offset that keeps query + offset
+/// the scale that their ratio is no float (0 for none), a dropout of at least 0 and less than 1, alignment 2 or 16, a mask offset that keeps query + offset
 /// within 32 bits (0 without a mask), a window that some pair may be in, deterministic only of a backward problem.
 void validate(const AttentionProblem& problem);
 

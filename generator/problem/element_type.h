@@ -9,7 +9,7 @@
 namespace attune {
 
 /// What the elements of a tensor are. kElementFacts has their order.
-enum class ElementType { fp16, bf16, fp32, int32, boolean };
+enum class ElementType { fp16, bf16, fp32, int32, int64, boolean };
 
 /// What follows from the type of an element. Kernels, bounds of errors, tensor maps and file formats have it from here.
 struct ElementFacts {
@@ -66,6 +66,7 @@ inline constexpr ElementFacts kElementFacts[] = {
      .mantissa_bits = 23,
      .exponent_bias = 127},
     {.name = "int32", .ptx = "s32", .safetensors = "I32", .cuda = "int", .tensor_map = "INT32", .bytes = 4},
+    {.name = "int64", .ptx = "s64", .safetensors = "I64", .cuda = "long long", .tensor_map = "INT64", .bytes = 8},
     {.name = "bool", .ptx = "u8", .safetensors = "BOOL", .cuda = "bool", .tensor_map = "UINT8", .bytes = 1},
 };
 

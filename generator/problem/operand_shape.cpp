@@ -48,6 +48,8 @@ OperandShape shape_of_begins(const AttentionProblem& problem) {
   return {problem.batch + 1, 1, 1, 1, ElementType::int32};
 }
 
+OperandShape shape_of_dropout_state(const AttentionProblem&) { return {2, 1, 1, 1, ElementType::int64}; }
+
 using enum Access;
 constexpr OperandFacts kFacts[] = {
     {"q", "q", shape_of_q, reads, reads, true, OperandOf::all},                    // Operand::q
@@ -74,6 +76,8 @@ constexpr OperandFacts kFacts[] = {
     {"cu_seqlens_q", "cu_seqlens_q", shape_of_begins, reads, reads, false, OperandOf::packed},  // Operand::cu_seqlens_q
     {"cu_seqlens_kv", "cu_seqlens_kv", shape_of_begins, reads, reads, false,
      OperandOf::packed},  // Operand::cu_seqlens_kv
+    {"dropout_state", "dropout_state", shape_of_dropout_state, may_read, may_read, false,
+     OperandOf::dropout},  // Operand::dropout_state
 };
 static_assert(std::size(kFacts) == kOperandCount);
 

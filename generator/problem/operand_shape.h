@@ -32,7 +32,8 @@ enum class Operand {
   attention_mask,
   d_bias,
   cu_seqlens_q,
-  cu_seqlens_kv
+  cu_seqlens_kv,
+  dropout_state
 };
 inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::k,
@@ -53,7 +54,8 @@ inline constexpr Operand kOperands[] = {Operand::q,
                                         Operand::attention_mask,
                                         Operand::d_bias,
                                         Operand::cu_seqlens_q,
-                                        Operand::cu_seqlens_kv};
+                                        Operand::cu_seqlens_kv,
+                                        Operand::dropout_state};
 inline constexpr std::size_t kOperandCount = std::size(kOperands);
 
 std::string_view to_string(Operand operand);   ///< for people: "q", "dq"
@@ -62,7 +64,7 @@ std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
 /// gradient) has one column, one with a number for each query head (sinks and their gradient) one batch entry and one
 /// row, too, one with a number for each batch entry (used lengths) one head and one row, one with a number for each of
-/// both (slopes) one row. A tensor of pairs has one batch entry, head or row where it repeats along these.
+/// both (slopes) one row; the state of dropout has two numbers, its seed and its offset. A tensor of pairs has one batch entry, head or row where it repeats along these.
 struct OperandShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   ElementType element = ElementType::bf16;
@@ -79,7 +81,7 @@ struct OperandShape {
 enum class Access { none, reads, may_read, writes, may_write };
 
 /// Problems that have an operand.
-enum class OperandOf { all, sinks, used_lengths, packed, alibi, bias, bias_gradient, attention_mask };
+enum class OperandOf { all, sinks, used_lengths, packed, alibi, bias, bias_gradient, attention_mask, dropout };
 
 /// What follows from an operand, and from it and a problem: strides, views, tensor maps, checks and files derive from
 /// it.
@@ -98,6 +100,7 @@ struct OperandFacts {
     if (of == OperandOf::alibi && !problem.alibi) return Access::none;
     if (of == OperandOf::bias && problem.bias == PairTensor::none) return Access::none;
     if (of == OperandOf::bias_gradient && !problem.bias_gradient) return Access::none;
+    if (of == OperandOf::dropout && problem.dropout == 0) return Access::none;
     if (of == OperandOf::attention_mask && problem.attention_mask == PairTensor::none) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }

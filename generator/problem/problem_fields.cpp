@@ -11,6 +11,7 @@
 
 #include "generator/error.h"
 #include "generator/mix_bits.h"
+#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_words.h"
 
@@ -36,6 +37,15 @@ constexpr Value kSomeTerm = 0x3f800000;
 
 PairTensor pair_tensor_of(Value value) {
   return value == kSomeTerm ? PairTensor::bhqk : static_cast<PairTensor>(value);
+}
+
+// Dropout's kernels differ by the bits that they draw.
+Value class_of_dropout(Value value) {
+  constexpr float kOfEight = 0.5f, kOfSixteen = 0x1p-16f;
+  return real_bits(dropout_rule(real_value(value)).bits == 8 ? kOfEight : kOfSixteen);
+}
+std::string class_words_of_dropout(const Problem& problem) {
+  return fmt::format("dropout:{}bit", dropout_rule(problem.dropout).bits);
 }
 
 template <Value kValue>
@@ -245,6 +255,20 @@ constexpr std::array kFields = {
                  .standard = always_standard<0>,
                  .help = "a logit of each query head counts in the sums of its rows, and has no value",
                  .feature_weight = 0.25},
+    // Random numbers for each element, which cost about half as much as all else.
+    ProblemField{.word = "dropout",
+                 .key = "dropout",
+                 .flag = "dropout",
+                 .called = "dropout",
+                 .form = ProblemFieldForm::real,
+                 .role = FieldRole::term,
+                 .get = [](const Problem& p) { return real_bits(p.dropout); },
+                 .set = [](Problem& p, Value value) { p.dropout = real_value(value); },
+                 .standard = always_standard<0>,
+                 .help = "drops elements of the softmax with this probability (default: none)",
+                 .feature_weight = 1,
+                 .of_class = class_of_dropout,
+                 .class_words = class_words_of_dropout},
     // Tiles and masks end where the device's memory says. How diagonals move is an argument.
     ProblemField{
         .word = "",
@@ -366,10 +390,15 @@ struct FieldAccess {
   decltype(ProblemField::get) get;
   decltype(ProblemField::set) set;
   decltype(ProblemField::standard) standard;
+  decltype(ProblemField::of_class) of_class;
+
+  // Of a term that has another value than the standard one.
+  Value class_of(const Problem& problem) const { return of_class == nullptr ? kSomeTerm : of_class(get(problem)); }
 };
 template <std::size_t kIndex>
 constexpr FieldAccess access_to(std::integral_constant<std::size_t, kIndex>) {
-  return {kFields[kIndex].role, kFields[kIndex].get, kFields[kIndex].set, kFields[kIndex].standard};
+  return {kFields[kIndex].role, kFields[kIndex].get, kFields[kIndex].set, kFields[kIndex].standard,
+          kFields[kIndex].of_class};
 }
 
 template <typename Visit>
@@ -463,7 +492,7 @@ AttentionProblem kernel_fields(const AttentionProblem& problem) {
     constexpr FieldAccess kField = access_to(index);
     if constexpr (kField.role == FieldRole::kernel) kField.set(fields, kField.get(problem));
     if constexpr (kField.role == FieldRole::term) {
-      if (kField.get(problem) != kField.standard(problem)) kField.set(fields, kSomeTerm);
+      if (kField.get(problem) != kField.standard(problem)) kField.set(fields, kField.class_of(problem));
     }
   });
   return fields;
@@ -474,7 +503,7 @@ void reset_arguments(AttentionProblem* problem) {
     constexpr FieldAccess kField = access_to(index);
     if constexpr (kField.role == FieldRole::argument) kField.set(*problem, kField.standard(*problem));
     if constexpr (kField.role == FieldRole::term) {
-      if (kField.get(*problem) != kField.standard(*problem)) kField.set(*problem, kSomeTerm);
+      if (kField.get(*problem) != kField.standard(*problem)) kField.set(*problem, kField.class_of(*problem));
     }
   });
 }
@@ -482,9 +511,12 @@ void reset_arguments(AttentionProblem* problem) {
 std::string kernel_class_words(const AttentionProblem& problem) {
   std::string words;
   for (const ProblemField& field : kFields) {
-    if (field.role == FieldRole::term && !field.is_standard(problem))
-      add_word(field.form == ProblemFieldForm::name ? field.text(kernel_fields(problem)) : std::string(field.word),
+    if (field.role == FieldRole::term && !field.is_standard(problem)) {
+      add_word(field.class_words != nullptr                ? field.class_words(problem)
+               : field.form == ProblemFieldForm::name ? field.text(kernel_fields(problem))
+                                                      : std::string(field.word),
                &words);
+    }
     if (field.role != FieldRole::kernel || (!field.always && field.is_standard(problem))) continue;
     const bool is_mask = field.form == ProblemFieldForm::mask;
     add_word(is_mask ? std::string(to_string(problem.mask)) : field.text(problem), &words);

@@ -53,6 +53,10 @@ struct ProblemField {
   /// Of a field without a column, which stands among the features in the database: how far apart problems are that
   /// differ in it, in the unit of TuningDatabase::near().
   std::optional<double> feature_weight{};
+  /// Of a term whose values have several kernels: the value that stands for those with the same one, and its words in
+  /// the name of the kernel class. Null: all that have another value than the standard one have the same.
+  std::int64_t (*of_class)(std::int64_t value) = nullptr;
+  std::string (*class_words)(const AttentionProblem&) = nullptr;
 
   bool is_standard(const AttentionProblem& problem) const { return get(problem) == standard(problem); }
   /// The words as a problem's text has them: "hq16", "scale0.1", "bf16", "deterministic", "causal@5". Empty of a mask

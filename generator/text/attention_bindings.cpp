@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/problem/operand_shape.h"
@@ -168,6 +169,18 @@ void bind_score_gradient(const AttentionProblem& problem, TemplateBindings* bind
 
 void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings) {
   bindings->conditions["sink"] = problem.sink && !of_part;
+}
+
+void bind_dropout(const AttentionProblem& problem, TemplateBindings* bindings) {
+  bindings->conditions["dropout"] = problem.dropout != 0;
+  bindings->conditions["fine_dropout"] = dropout_rule(problem.dropout).bits == 16;
+  bindings->conditions["dropout_shared"] = false;
+}
+
+std::string dv_scale(const AttentionProblem& problem) { return problem.dropout != 0 ? "args.dropout_scale" : "1.0f"; }
+
+void bind_dropout_share(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings) {
+  bindings->set("times_share", problem.dropout != 0 && !of_part ? " * args.dropout_scale" : "");
 }
 
 void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings) {

@@ -65,4 +65,11 @@ void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBinding
 /// and whether blocks with keys beyond the diagonals of ALiBi are others.
 void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings);
 
+/// Whether elements of P are dropped, by how many bits.
+void bind_dropout(const AttentionProblem& problem, TemplateBindings* bindings);
+/// By what a kernel multiplies the sums of dV, where it writes dV itself.
+std::string dv_scale(const AttentionProblem& problem);
+/// What is behind what a kernel divides rows by: of_part: the whole rows will be, by another kernel.
+void bind_dropout_share(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings);
+
 }  // namespace attune

@@ -42,6 +42,10 @@ class Packer {
   void pack_field(const Workspace& workspace, std::byte* to) const { put(to, values_.bits(workspace.buffer.name)); }
   void pack_field(const Given& given, std::byte* to) const { put(to, values_.bits(given.name)); }
 
+  void pack_field(CallValue value, std::byte* to) const {
+    put(to, value == CallValue::dropout_seed ? tensors_.dropout.seed : tensors_.dropout.offset);
+  }
+
   void pack_field(Scalar scalar, std::byte* to) const {
     std::visit([&](auto value) { put(to, value); }, value_of(scalar, problem_, launch_));
   }

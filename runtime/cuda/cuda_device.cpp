@@ -274,6 +274,8 @@ CUtensorMapDataType data_type_of(ElementType element) {
       return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case ElementType::int32:
       return CU_TENSOR_MAP_DATA_TYPE_INT32;
+    case ElementType::int64:
+      return CU_TENSOR_MAP_DATA_TYPE_INT64;
     case ElementType::fp16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case ElementType::bf16:

@@ -497,6 +497,18 @@ void store_matrices_service(const char* name, const std::uint32_t* r, std::uint3
   });
 }
 
+std::uint32_t transpose_matrix_service(const char* name, std::uint32_t x) {
+  std::uint32_t result = 0;
+  running_group->collective(name, 0, {&result, nullptr, nullptr, x}, [](Warp& warp) {
+    std::uint32_t x_lanes[kWarpLanes], results[kWarpLanes];
+    for (std::uint32_t l = 0; l < kWarpLanes; ++l) x_lanes[l] = warp.contributions[l].x;
+    warp_transpose_matrix(results, x_lanes);
+    for (std::uint32_t l = 0; l < kWarpLanes; ++l)
+      *static_cast<std::uint32_t*>(warp.contributions[l].out) = results[l];
+  });
+  return result;
+}
+
 std::uint32_t shuffle_xor_service(const char* name, std::uint32_t x, std::uint32_t mask) {
   std::uint32_t result = 0;
   running_group->collective(name, mask, {&result, nullptr, nullptr, x}, [mask](Warp& warp) {
@@ -563,6 +575,7 @@ const KernelServices& kernel_services() {
       .load_matrices = load_matrices_service,
       .store_matrices = store_matrices_service,
       .multiply_add = multiply_add_service,
+      .transpose_matrix = transpose_matrix_service,
       .shuffle_xor = shuffle_xor_service,
       .vote_any = vote_any_service,
       .grid_size = [] { return running_group->grid(); },

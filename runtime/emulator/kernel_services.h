@@ -24,6 +24,7 @@ struct KernelServices {
                          bool transpose);
   void (*multiply_add)(const char* name, float* d, const std::uint32_t* a, const std::uint32_t* b, std::uint32_t k,
                        bool bf16);
+  std::uint32_t (*transpose_matrix)(const char* name, std::uint32_t x);
   std::uint32_t (*shuffle_xor)(const char* name, std::uint32_t x, std::uint32_t mask);
   bool (*vote_any)(const char* name, bool x);
   std::uint32_t (*grid_size)();

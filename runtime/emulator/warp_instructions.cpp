@@ -97,6 +97,16 @@ void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows
   }
 }
 
+void warp_transpose_matrix(std::uint32_t* results, const std::uint32_t* x) {
+  const auto element = [&](std::uint32_t row, std::uint32_t column) {
+    return x[4 * row + column / 2] >> (16 * (column % 2)) & 0xffffu;
+  };
+  for (std::uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+    const std::uint32_t row = lane / 4, column = 2 * (lane % 4);
+    results[lane] = element(column + 1, row) << 16 | element(column, row);
+  }
+}
+
 void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count,
                          bool transpose) {
   for (std::uint32_t matrix = 0; matrix < count; ++matrix) {

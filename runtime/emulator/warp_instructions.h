@@ -16,6 +16,9 @@ void warp_multiply_add(float* const* d, const std::uint32_t* const* a, const std
 /// lane's registers.
 void warp_load_matrices(std::uint32_t* const* r, const std::uint8_t* const* rows, std::uint32_t count, bool transpose);
 
+/// movmatrix.trans: x[lane] are the two elements of an 8x8 matrix of 16-bit elements that lane has in a fragment.
+void warp_transpose_matrix(std::uint32_t* results, const std::uint32_t* x);
+
 /// stmatrix of `count` such matrices.
 void warp_store_matrices(std::uint8_t* const* rows, const std::uint32_t* const* r, std::uint32_t count, bool transpose);
 

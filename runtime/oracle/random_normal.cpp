@@ -188,6 +188,11 @@ TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
   if (problem.attention_mask != PairTensor::none)
     terms.set(Operand::attention_mask,
               random_mask(problem, seed + static_cast<std::uint64_t>(Operand::attention_mask)));
+  if (problem.dropout != 0) {
+    const std::uint64_t of_state = seed + static_cast<std::uint64_t>(Operand::dropout_state);
+    terms.set(Operand::dropout_state, std::vector{static_cast<std::int64_t>(random_bits(of_state, 0)),
+                                                  static_cast<std::int64_t>(random_bits(of_state, 1))});
+  }
   if (problem.packed) {
     // Of equal lengths about half of the sequences use all of their rows.
     terms.set(Operand::cu_seqlens_q, random_begins(problem.batch, problem.seq_q, seed));

@@ -9,6 +9,7 @@
 #include "generator/rounding.h"
 #include "runtime/oracle/added_scores.h"
 #include "runtime/oracle/device_oracle.h"
+#include "runtime/oracle/dropout_mask.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/parallel_for.h"
 #include "runtime/oracle/sequences.h"
@@ -20,11 +21,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kRowsPerTask = 16;
 
-// One query of a sequence. `added`: what the score of a key gains; `sink`: -inf for none. `k` is (D, Skv), `v` is (Skv,
+// One query of a sequence. `added`: what the score of a key gains; `kept`: what its probability counts, after dropout;
+// `sink`: -inf for none. `k` is (D, Skv), `v` is (Skv,
 // D), both of the query's head; p is scratch for Skv values. Writes o and weight (D each).
-template <typename Added>
+template <typename Added, typename Kept>
 double attend(const AttentionProblem& problem, const RowRange& keys, const double* q, const float* k, const float* v,
-              const Added& added, double sink, std::vector<double>& p, double* o, double* weight) {
+              const Added& added, const Kept& kept, double sink, std::vector<double>& p, double* o, double* weight) {
   const std::int64_t columns = problem.head_dim;
   std::fill_n(o, columns, 0.0);
   std::fill_n(weight, columns, 0.0);
@@ -50,9 +52,10 @@ double attend(const AttentionProblem& problem, const RowRange& keys, const doubl
   for (std::int64_t j = keys.begin; j < keys.end; ++j) sum += p[j] = std::exp(p[j] - maximum);
   for (std::int64_t j = keys.begin; j < keys.end; ++j) {
     const float* value = v + j * columns;
+    const double share = kept(j);
     for (std::int64_t d = 0; d < columns; ++d) {
-      o[d] += p[j] * value[d];
-      weight[d] += (p[j] + least_p) * std::abs(value[d]);
+      o[d] += share * p[j] * value[d];
+      weight[d] += share * (p[j] + least_p) * std::abs(value[d]);
     }
   }
   for (std::int64_t d = 0; d < columns; ++d) {
@@ -112,6 +115,7 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
   const std::vector<MaskGeometry> sequences = sequences_of(problem, terms);
   const std::span<const float> sinks = terms.of<float>(Operand::sinks);
   const AddedScores added(problem, terms);
+  const DropoutMask dropout(problem, terms);
   ReferenceForward reference = allocate_reference(problem);
 
   parallel_for(static_cast<std::size_t>(problem.batch * problem.heads_q * tasks_per_head), [&](std::size_t task) {
@@ -128,7 +132,8 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       const std::int64_t at = batch_head * problem.seq_q + row;
       reference.lse[at] = attend(
           problem, attended_keys(sequences[batch], row), query.data(), keys.data() + head_kv, values.data() + head_kv,
-          [&](std::int64_t key) { return added.of(batch_head, row, key); }, problem.sink ? sinks[head] : -kInfinity, p,
+          [&](std::int64_t key) { return added.of(batch_head, row, key); },
+          [&](std::int64_t key) { return dropout.of(batch_head, row, key); }, problem.sink ? sinks[head] : -kInfinity, p,
           reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });

@@ -10,6 +10,7 @@
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 #include "runtime/oracle/added_scores.h"
+#include "runtime/oracle/dropout_mask.h"
 #include "runtime/oracle/error_summary.h"
 #include "runtime/oracle/output_bounds.h"
 #include "runtime/oracle/parallel_for.h"
@@ -57,6 +58,7 @@ class Backward {
         forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.terms)),
         terms_(inputs.terms),
         added_(problem, terms_),
+        dropout_(problem, terms_),
         q_(unpack<double>(problem, inputs.q, Operand::q, false)),
         k_(unpack<double>(problem, inputs.k, Operand::k, false)),
         v_(unpack<double>(problem, inputs.v, Operand::v, false)),
@@ -103,6 +105,7 @@ class Backward {
     double difference = 0;  // dP - delta
     // Of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap.
     double lost = 0;
+    double share = 1;  // what P counts in O and dV, and dP in dS
   };
 
   const MaskGeometry& sequence_of(std::int64_t query) const {
@@ -123,15 +126,20 @@ class Backward {
     const double scaled = problem_.softmax_scale * score, cap = problem_.softcap;
     if (forward_.lse[query] <= kVanishingLse) return {};
     const double added = added_.of(query / problem_.seq_q, query % problem_.seq_q, key % problem_.seq_kv);
+    const double share = dropout_.of(query / problem_.seq_q, query % problem_.seq_q, key % problem_.seq_kv),
+                 difference = share * dp - delta_[query];
     if (cap == 0) {
-      const double p = std::exp(scaled + added - forward_.lse[query]), difference = dp - delta_[query];
-      return {p, p, p * difference, difference, step_ * (1 + std::abs(difference))};
+      const double p = std::exp(scaled + added - forward_.lse[query]);
+      return {p, p, p * difference, difference, step_ * (1 + std::abs(difference)), share};
     }
     const double cosine = std::cosh(scaled / cap), derivative = 1 / (cosine * cosine);
-    const double p = std::exp(cap * std::tanh(scaled / cap) + added - forward_.lse[query]),
-                 difference = dp - delta_[query];
-    return {p, p * derivative, p * derivative * difference, difference,
-            step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference)};
+    const double p = std::exp(cap * std::tanh(scaled / cap) + added - forward_.lse[query]);
+    return {p,
+            p * derivative,
+            p * derivative * difference,
+            difference,
+            step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference),
+            share};
   }
 
   double weight_of(const Pair& pair, std::int64_t query) const {
@@ -162,7 +170,8 @@ class Backward {
           add_scaled(value, scale * at_key.ds, k, columns_);
           add_scaled_abs(weight, scale * weight_of(at_key, query), k, columns_);
           add_scaled(mean.data(), at_key.slope, k, columns_);
-          add_scaled_squares(squares.data(), at_key.p * at_key.p, &v_[(first_key + j) * columns_], columns_);
+          const double kept = at_key.share * at_key.p;
+          add_scaled_squares(squares.data(), kept * kept, &v_[(first_key + j) * columns_], columns_);
           double k_squares = 0;
           add_squares(k, &k_squares);
           lost_squares += k_squares * at_key.lost * at_key.lost;
@@ -197,14 +206,15 @@ class Backward {
           const Pair at_query = pair(query, key);
           add_scaled(&result_.d_k.value[at], scale * at_query.ds, q, columns_);
           add_scaled_abs(&result_.d_k.weight[at], scale * weight_of(at_query, query), q, columns_);
-          add_scaled(&result_.d_v.value[at], at_query.p, d_o, columns_);
-          add_scaled_abs(&result_.d_v.weight[at], at_query.p + step_ / unit_, d_o, columns_);
+          const double share = at_query.share;
+          add_scaled(&result_.d_v.value[at], share * at_query.p, d_o, columns_);
+          add_scaled_abs(&result_.d_v.weight[at], share * (at_query.p + step_ / unit_), d_o, columns_);
           double q_squares = 0, d_o_squares = 0;
           add_squares(q, &q_squares);
           add_squares(d_o, &d_o_squares);
           noise_k[task] += scale * scale * q_squares *
                            (at_query.slope * at_query.slope * delta_noise_[query] + at_query.lost * at_query.lost);
-          noise_v[task] += d_o_squares * step_ * step_;
+          noise_v[task] += d_o_squares * share * step_ * share * step_;
         }
       }
     });
@@ -258,6 +268,7 @@ class Backward {
   const ReferenceForward forward_;
   const TermValues terms_;
   const AddedScores added_;
+  const DropoutMask dropout_;
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
   // Of each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;

@@ -110,6 +110,10 @@ std::vector<PackedSequence> packed_sequences_of(const AttentionProblem& problem,
       sequence.terms.set(Operand::alibi_slopes, slopes.subspan(static_cast<std::size_t>(batch * problem.heads_q),
                                                                static_cast<std::size_t>(problem.heads_q)));
     }
+    if (problem.dropout != 0) {
+      sequence.terms.set(Operand::dropout_state, terms.of<std::int64_t>(Operand::dropout_state));
+      sequence.terms.sequences_before = batch;
+    }
     for (const Operand operand : term_inputs_of(problem)) {
       if (!is_of_pairs(operand)) continue;
       sequence.terms.set(operand, pairs_of_sequence(problem, operand, batch, alone, terms.bytes(operand)));

@@ -34,6 +34,9 @@ class TermValues {
     return {reinterpret_cast<const Element*>(raw.data()), raw.size() / sizeof(Element)};
   }
 
+  /// Of a packed sequence that is a problem of its own: how many come before it. Dropout counts heads through all.
+  std::int64_t sequences_before = 0;
+
  private:
   std::map<Operand, std::vector<std::byte>> values_;
 };
@@ -47,7 +50,8 @@ void require_terms(const AttentionProblem& problem, const TermValues& terms);
 /// and masks true for fifteen in sixteen pairs of one document, of eight of any lengths that follow each other, or of
 /// the first keys, half of them or more, where the mask repeats along the queries; used lengths lie evenly between none
 /// and all, but for the first batch entry of several, which has all; packed sequences are cut anywhere, queries and
-/// keys of equal numbers alike, and use up to twice as many rows as they have in the mean.
+/// keys of equal numbers alike, and use up to twice as many rows as they have in the mean; dropout's seed and offset
+/// have 64 random bits each.
 TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed);
 
 /// TermValues in device memory.

@@ -8,6 +8,10 @@
 // Scores are capped: S = tanh(scale / softcap·Q Kᵀ). The bias is added behind that.
 //
 //% end
+//% if dropout
+// dP counts where dropout keeps P, divided by the share of what it keeps.
+//
+//% end
 // A CTA has a tile of kTile queries and kTile keys of one plane of the bias; where that repeats along the queries, it has kTile keys of all of them. It walks
 // over the tiles of S that share these elements, in a fixed order, and sums in registers. Each warp owns 16 queries and all keys of a tile.
 //
@@ -54,6 +58,9 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include schedule/bias_tiles
 //% include attention/exponent_terms
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 //% include mma_sync/tile_pair_stream
 //% include mma_sync/load_query
 //% include mma_sync/query_shared
@@ -98,6 +105,18 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const ScoreTiles
   const float slope = alibi_slope(args, sequence, at.head);
 //% end
   const i32 first_key = at.key_tile * kTile + lane % 4 * 2;
+//% if dropout
+  const QueryDropout dropout(HeadDropout(args, at.batch, at.head), at.row_tile * kTile + warp_row);
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) {
+    const KeptElements kept = dropout.of_keys(args, at.key_tile * (kTile / 16) + k);
+#pragma unroll
+    for (i32 i = 0; i < 8; ++i) {
+      float& x = dp[0][2 * k + i / 4][i % 4];
+      x = kept.has(i / 4, i / 2 % 2, i % 2) ? x * args.dropout_scale : 0.0f;
+    }
+  }
+//% end
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 query = at.row_tile * kTile + warp_row + 8 * half + lane / 4;

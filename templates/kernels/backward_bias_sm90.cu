@@ -12,6 +12,10 @@
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that lie in the tensors.
 //
 //% end
+//% if dropout
+// dP counts where dropout keeps P, divided by the share of what it keeps.
+//
+//% end
 // A CTA has a tile of kBlockQ queries and kBlockKv keys of one plane of the bias; where that repeats along the queries, kBlockKv keys of all of them. It walks
 // over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another one. Warpgroup 0 loads: one thread panels of
 // the operands, into a ring of slots, another one the tile of the bias, once${mask_words}. Each of the others owns 64 queries: their S, dP and sums.
@@ -61,6 +65,9 @@ using ScoreFragments = float[kBlockKv / 2];
 //% include attention/key_blocks
 //% include schedule/bias_tiles
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 //% if alibi
 //% include attention/alibi
 //% end
@@ -263,6 +270,10 @@ struct Consumer {
     rows[1].set_alibi(args, sequence, at.head, query + 8, first_key);
 //% end
     load_pairs(at, sequence);
+//% if dropout
+    const QueryDropout dropout(HeadDropout(args, at.batch, at.head), at.row_tile * kBlockQ + first_row_of_warp());
+    const i32 first_sixteen = at.key_tile * kKeySteps;
+//% end
     tiles.next(args);
 //% if looks_up_first
     multiply<0>(s);                // S = Q Kᵀ
@@ -280,6 +291,14 @@ struct Consumer {
     wgmma_wait_group<0>();
     wgmma_landed(dp);
     release<kPanelsUnderWay, kPanelsUnderWay>();
+//% if dropout
+#pragma unroll
+    for (i32 step = 0; step < kKeySteps; ++step) {
+      const KeptElements kept = dropout.of_keys(args, first_sixteen + step);
+#pragma unroll
+      for (i32 i = 0; i < 8; ++i) dp[8 * step + i] = kept.has(i / 4, i / 2 % 2, i % 2) ? dp[8 * step + i] * args.dropout_scale : 0.0f;
+    }
+//% end
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 2; ++i) sums[i] = fma_rn_f32(s[i], dp[i] - rows[i / 2 % 2].delta, sums[i]);
   }

@@ -15,6 +15,10 @@
 // Pᵀ = exp2(c Sᵀ + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
+//% if dropout
+// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+//
+//% end
 //% if short_sequences
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
@@ -83,6 +87,9 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/query_part
 //% end
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_keys
+//% end
 
 //% include mma_sync/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
@@ -216,6 +223,29 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
   }
 }
 
+//% if dropout
+// What dropout keeps of a block's scores.
+struct KeptScores {
+  KeptElements sixteens[kRowTiles][kKeyTiles / 2];
+
+  __device__ __forceinline__ KeptScores(const Arguments& args, const KeyDropout (&dropout)[kRowTiles], i32 query) {
+#pragma unroll
+    for (i32 i = 0; i < kRowTiles * (kKeyTiles / 2); ++i) sixteens[i / (kKeyTiles / 2)][i % (kKeyTiles / 2)] = dropout[i / (kKeyTiles / 2)].of_queries(args, query / 16 + i % (kKeyTiles / 2));
+  }
+  // Scales what is kept; the rest becomes 0.
+  __device__ __forceinline__ void keep(ScoreFragments& x, float scale) const {
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) {
+#pragma unroll
+      for (i32 n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+        for (i32 i = 0; i < 4; ++i) x[t][n][i] = sixteens[t][n / 2].has(i / 2, n % 2, i % 2) ? x[t][n][i] * scale : 0.0f;
+      }
+    }
+  }
+};
+
+//% end
 //% if !score_slope
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 //% end
@@ -232,6 +262,10 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
 //% end
 //% if score_slope
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
+//% if dropout
+  const KeptScores kept(args, dropout, block * kBlockQ + part.query);
+  kept.keep(acc_ds, args.dropout_scale);
+//% end
   exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage${and_terms});
   if (masked) {
     mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
@@ -240,8 +274,15 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
 //% else
   exponentiate(acc_p, args, part.query, shared, ring.stage${and_terms});
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
+//% if dropout
+  const KeptScores kept(args, dropout, block * kBlockQ + part.query);
+  kept.keep(acc_ds, args.dropout_scale);
+//% end
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
+//% end
+//% if dropout
+  kept.keep(acc_p, 1.0f);
 //% end
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
@@ -291,6 +332,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     ring.prefetch();
 //% if alibi
     const float slope = alibi_slope(args, tile.sequence, head);
+//% end
+//% if dropout
+    const HeadDropout of_head(args, tile.sequence.batch, head);
+    KeyDropout dropout[kRowTiles];
+#pragma unroll
+    for (i32 t = 0; t < kRowTiles; ++t) dropout[t] = KeyDropout(of_head, tile.first_key + part.row + 16 * t);
 //% end
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);
     for (i32 block = blocks.begin; block < blocks.end; ++block) {

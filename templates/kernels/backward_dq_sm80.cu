@@ -13,6 +13,10 @@
 // P = exp2(c S + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
+//% if dropout
+// Of P, what dropout keeps counts, divided by the share of it, in dS as dP.
+//
+//% end
 //% if short_sequences
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
@@ -67,6 +71,9 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 //% include attention/exponent_terms
 //% end
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 
 //% include mma_sync/tile_pair_stream
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
@@ -91,6 +98,11 @@ template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
                                               const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block${head_parameters}) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
+//% if dropout
+  KeptElements kept[kKeyTiles / 2];
+#pragma unroll
+  for (i32 k = 0; k < kKeyTiles / 2; ++k) kept[k] = dropout.of_keys(args, block * (kBlockKv / 16) + k);
+//% end
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
@@ -103,7 +115,12 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
       for (i32 e = 0; e < 2; ++e) {
         const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2${and_gain}), changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
+//% if dropout
+        const float dp = kept[n / 2].has(n % 2, half, e) ? ds[0][n][2 * half + e] * args.dropout_scale : 0.0f;
+        ds[0][n][2 * half + e] = visible ? p * (dp - queries[half].delta) : 0.0f;
+//% else
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
+//% end
       }
     }
   }
@@ -160,6 +177,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   GradientFragments acc_dq = {};
 //% if alibi
   const float slope = alibi_slope(args, sequence, head);
+//% end
+//% if dropout
+  const QueryDropout dropout(HeadDropout(args, sequence.batch, head), first_row);
 //% end
   i32 block = blocks.begin;
 //% if masked_begin

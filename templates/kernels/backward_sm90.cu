@@ -14,6 +14,10 @@
 // Pᵀ = exp2(c Sᵀ + log2(e)·(${gained_words} - LSE))${added_note}.
 //
 //% end
+//% if dropout
+// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+//
+//% end
 //% if short_sequences
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
 //
@@ -106,6 +110,9 @@ using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 //% include attention/query_part
 //% end
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_keys
+//% end
 //% if alibi
 //% include attention/alibi
 //% end

@@ -143,9 +143,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
 //% if sink
   const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), m, weights);
-  const float inverse = end.inverse();
+  const float inverse = end.inverse()${times_share};
 //% else
-  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights) : 0;  // a NaN stays one
+  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights)${times_share} : 0;  // a NaN stays one
 //% end
 
   // Weights that add up to 1: sums of the largest numbers do not overflow.

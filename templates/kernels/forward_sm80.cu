@@ -20,6 +20,10 @@
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
 //% end
+//% if dropout
+//
+// Of P, what dropout keeps goes into O, divided by the share of it; l and LSE have all.
+//% end
 //% if short_sequences
 //
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
@@ -102,6 +106,9 @@ using OutputFragments = float[kRowTiles][kChunks][4];
 //% include attention/key_part
 //% end
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 //% include attention/kv_source_${kv_source}
 
 // The tile of queries that a CTA works on.
@@ -199,7 +206,7 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, ${step_rows}, i32 block, i32 first_row, KvRing& ring,
-                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
+                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o${dropout_parameter}) {
   ScoreFragments acc_s = {};
   ScoreFunction score(args);
   ring.acquire_k();
@@ -211,7 +218,7 @@ __device__ __forceinline__ void kv_step(const Arguments& args, ${step_rows}, i32
   ring.acquire_v();
   if (kMasked) mask_scores(acc_s, args, ${sequence_of_step}, first_row, block);
   softmax.update<${may_hide}>(acc_s, acc_o);
-  gemm_pv(acc_o, acc_s, ring.v_tile());     // O = O + P V
+  gemm_pv(acc_o, acc_s, ring.v_tile()${kept_keys});     // O = O + P V
   ring.release();
 }
 
@@ -247,6 +254,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
   OutputFragments acc_o = {};
 
   const i32 first_row = tile.first_row + warp_row;
+//% if dropout
+  const HeadDropout of_head(args, tile.sequence.batch, tile.head);
+  QueryDropout dropout[kRowTiles];
+#pragma unroll
+  for (i32 t = 0; t < kRowTiles; ++t) dropout[t] = QueryDropout(of_head, first_row + 16 * t);
+//% end
   i32 block = blocks.begin;
 //% if adds_sums
   SumsOfParts sums(args);
@@ -254,22 +267,22 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
     i32 end = (block / kPartBlocks + 1) * kPartBlocks;  // of the part
     if (end > blocks.end) end = blocks.end;
 //% if masked_begin
-    for (; block < blocks.unmasked_begin && block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.unmasked_begin && block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
 //% end
-    for (; block < blocks.unmasked_end && block < end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.unmasked_end && block < end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
     if (kPartialBlocks)
-      for (; block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+      for (; block < end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
     if (block >= blocks.end) break;
     sums.add(acc_o, softmax);
   }
   sums.finish(acc_o, softmax);
 //% else
 //% if masked_begin
-  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_begin; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
 //% end
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
   if (kPartialBlocks)
-    for (; block < blocks.end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o);
+    for (; block < blocks.end; ++block) kv_step<true>(args, ${rows_of_step}, block, first_row, ring, q, softmax, acc_o${and_dropout});
 //% end
 
 //% if raw_parts
@@ -278,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 //% if sink
   softmax.normalize(acc_o, args, [&](i32 t, i32 half) { return tile.head_of(first_row + 16 * t + 8 * half + static_cast<i32>(lane_index() / 4)); });
 //% else
-  softmax.normalize(acc_o);
+  softmax.normalize(acc_o${and_args_of_share});
 //% end
 //% end
   store_output(args, tile, q_tile, warp_row, acc_o);

@@ -24,6 +24,10 @@
 //
 // The sink of a row's head counts in l beside its keys, and has no value.
 //% end
+//% if dropout
+//
+// Of P, what dropout keeps goes into O, divided by the share of it; l and LSE have all.
+//% end
 //% if short_sequences
 //
 // A sequence has as many rows as `seqused_q` and `seqused_kv` say, of those that ${sequence_rows}.
@@ -120,6 +124,9 @@ using OutputFragments = float[kHeadDimV / 2];
 //% include attention/key_part
 //% end
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 //% include attention/kv_source_${kv_source}
 //% if visible_blocks
 //% include attention/visible_blocks

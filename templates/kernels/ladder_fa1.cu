@@ -8,6 +8,10 @@
 //       O_i = (l_i exp(m_i - m') O_i + P V_j) / l',   l_i = l',   m_i = m'
 //   LSE = m + ln l
 //
+//% if dropout
+// Of P, what dropout keeps goes into the product, divided by the share of it (Algorithm 2 of that paper); l has all.
+//
+//% end
 // One CTA has the whole head, as in the paper: its tiles share O, l and m from block to block. The first visit of a tile reads no O, l, m; the last
 // one writes O itself, rounded, and LSE.
 //
@@ -41,6 +45,9 @@ constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTai
 //% include attention/mask_${mask}
 //% include attention/key_blocks
 //% include attention/score_${score}
+//% if dropout
+//% include attention/dropout_of_queries
+//% end
 //% include ladder/row_pointer
 //% include ladder/store_output
 //% include mma_sync/load_query
@@ -189,7 +196,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       ScoreFunction(args).modify(acc_s);
       if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
-      gemm_pv(acc_o, acc_s, v_tile);  // O = O + P V
+//% if dropout
+#pragma unroll
+      for (i32 e = 0; e < 4 * kKeyTiles; ++e) acc_s[0][e / 4][e % 4] *= args.dropout_scale;
+      const QueryDropout dropout[1] = {QueryDropout(HeadDropout(args, head.sequence.batch, head.head), tile.first_row + warp_row)};
+//% end
+      gemm_pv(acc_o, acc_s, v_tile${kept_keys});  // O = O + P V
       softmax.normalize(acc_o);
 
       if (block + 1 < tile.blocks.end) {

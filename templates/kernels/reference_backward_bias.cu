@@ -24,6 +24,9 @@ static_assert(kTile * kTile == kThreads && 8 * kThreads == ${shared_bytes});
 //% include oracle/score_${score}
 //% include oracle/score_slope_${score}
 //% include oracle/added_score
+//% if dropout
+//% include oracle/dropout
+//% end
 
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
 
@@ -62,7 +65,11 @@ __device__ __forceinline__ Element element_at(const Arguments& args, i32 plane, 
                                    row_of(args.v, entry, head_kv, key_row, args.v_stride_batch, args.v_stride_head, args.v_stride_row));
         const double p = exp_f64(scaled_score(args, product) + added_score(args, rows, batch, head, query, key) - lse);
         const double delta = ld_global_f64(args.row_statistics + 3 * place), delta_error = ld_global_f64(args.row_statistics + 3 * place + 1);
+//% if dropout
+        const double difference = kept_share(args, static_cast<i64>(batch) * args.heads_q + head, query, key) * dp - delta;
+//% else
         const double difference = dp - delta;
+//% end
         const double lost = args.smallest_step * (1 + absolute(difference)) + kSlopeError * (1 - score_slope(args, product)) * p * absolute(difference);
         element.value += p * difference;
         element.weight += absolute(p * difference) + lost / args.unit_roundoff + p * delta_error / 2;

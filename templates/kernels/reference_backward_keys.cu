@@ -60,13 +60,18 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
         double values[kPairValues] = {};
         if (query < count && key < existing && attended_keys(args, rows, first + query).has(first_key + key)) {
           const RowStatistics row = RowStatistics::load(args, (batch * args.heads_q + head) * args.seq_q + rows.first_query + first + query);
-          const Pair pair(args, shared, query, key, row, added_score(args, rows, rows.batch, head, first + query, first_key + key));
+//% if dropout
+          const double share = kept_share(args, rows.batch * args.heads_q + head, first + query, first_key + key);
+//% else
+          constexpr double share = 1;
+//% end
+          const Pair pair(args, shared, query, key, row, added_score(args, rows, rows.batch, head, first + query, first_key + key), share);
           values[0] = pair.ds;
           values[1] = pair.weight;
           values[2] = pair.p;
-          values[3] = pair.p + step / args.unit_roundoff;
+          values[3] = pair.p + share * step / args.unit_roundoff;
           dk_noise += scale * scale * pair.q_squares * (pair.slope * pair.slope * row.delta_noise + pair.lost * pair.lost);
-          dv_noise += pair.d_o_squares * step * step;
+          dv_noise += pair.d_o_squares * share * step * share * step;
         }
 #pragma unroll
         for (i32 i = 0; i < kPairValues; ++i) st_shared_f64(pair_at(shared, i, query, key), values[i]);

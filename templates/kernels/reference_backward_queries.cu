@@ -91,7 +91,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     if (query < kTile) {
       double values[kPairValues] = {};
       if (row_keys.has(first + key)) {
-        const Pair pair(args, shared, query, key, statistics, added_score(args, tile.rows, tile.rows.batch, tile.head, tile.first + query, first + key));
+//% if dropout
+        const double share = kept_share(args, tile.rows.batch * args.heads_q + tile.head, tile.first + query, first + key);
+//% else
+        constexpr double share = 1;
+//% end
+        const Pair pair(args, shared, query, key, statistics, added_score(args, tile.rows, tile.rows.batch, tile.head, tile.first + query, first + key), share);
         values[0] = pair.ds;
         values[1] = pair.weight;
         values[2] = pair.p;

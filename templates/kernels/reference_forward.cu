@@ -6,12 +6,16 @@
 //
 // Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
 // that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
+//% if dropout
+//
+// Dropout keeps some of the p_j in o and weight, divided by the share of them.
+//% end
 //% if sink
 //
 // The head's sink is one more score s_j, whose v_j is 0.
 //% end
 //
-// shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, ${shared_bytes} bytes in all
+// shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]${share_words}     doubles, ${shared_bytes} bytes in all
 
 //% include primitives/mma_sync
 
@@ -28,7 +32,12 @@ constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for eac
 
 constexpr u32 kDouble = sizeof(double);
 constexpr u32 kQueryOffset = 0, kProbabilityOffset = kHeadDim * kDouble, kReductionOffset = kProbabilityOffset + kThreads * kDouble;
+//% if dropout
+constexpr u32 kShareOffset = kReductionOffset + kThreads * kDouble;
+static_assert(kShareOffset + kThreads * kDouble == ${shared_bytes});
+//% else
 static_assert(kReductionOffset + kThreads * kDouble == ${shared_bytes});
+//% end
 static_assert((kThreads & (kThreads - 1)) == 0, "reductions halve");
 
 // Where this CTA's query is. Queries of a head are neighbours in the grid, then come the heads, then the batch.
@@ -47,6 +56,9 @@ struct QueryRow {
 //% include oracle/attended_keys
 //% include oracle/score_${score}
 //% include oracle/added_score
+//% if dropout
+//% include oracle/dropout
+//% end
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_${dtype}(ld_global_b16(from)); }
 __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
@@ -86,11 +98,21 @@ struct RunningSoftmax {
   double o[kColumns] = {}, weight[kColumns] = {}, magnitude[kColumns] = {};  // magnitude: Σ |v_j|
 
   // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
+//% if dropout
+  // share: what the key's probability counts after dropout.
+  __device__ __forceinline__ void add_chunk(u32 shared, double score, double share, const u16* values, i64 stride_row, i32 count) {
+//% else
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
+//% end
     const double new_maximum = max_f64(maximum, reduce_threads<Maximum>(shared, score));
     const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;  // there was nothing but hidden keys so far
     const double rescale = exp_f64(maximum - finite), p = exp_f64(score - finite);
+//% if dropout
     st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
+    st_shared_f64(shared + kShareOffset + thread_index() * kDouble, share);
+//% else
+    st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
+//% end
     sum = sum * rescale + reduce_threads<Sum>(shared, p);
     maximum = new_maximum;
 #pragma unroll
@@ -121,10 +143,18 @@ struct RunningSoftmax {
  private:
   __device__ __forceinline__ void add_column(i32 c, u32 shared, const u16* value, i64 stride_row, i32 count) {
     for (i32 j = 0; j < count; ++j, value += stride_row) {
+//% if dropout
+      const double share = ld_shared_f64(shared + kShareOffset + j * kDouble), p = share * ld_shared_f64(shared + kProbabilityOffset + j * kDouble), v = load_element(value);
+//% else
       const double p = ld_shared_f64(shared + kProbabilityOffset + j * kDouble), v = load_element(value);
+//% end
       o[c] = fma_rn_f64(p, v, o[c]);
       weight[c] = fma_rn_f64(p, absolute(v), weight[c]);
+//% if dropout
+      magnitude[c] += share * absolute(v);
+//% else
       magnitude[c] += absolute(v);
+//% end
     }
   }
 };
@@ -167,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
     const i32 mine = thread_index();
     const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, rows.batch, query.head, position, first + mine)
                                       : negative_infinity_f64();
-    softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
+    softmax.add_chunk(shared, score${and_share}, v + first * args.v_stride_row, args.v_stride_row, count);
   }
 //% if sink
   softmax.add_sink(static_cast<double>(ld_global_f32(args.sinks + query.head)));

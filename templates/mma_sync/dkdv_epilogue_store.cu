@@ -2,7 +2,7 @@
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
-  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
+  put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, ${dv_scale}, acc.dv);
   bar_sync();
   const i32 worker = opaque_i32(thread_index());
   const i64 dk_row_bytes = kElementBytes * args.d_k_stride_row, dv_row_bytes = kElementBytes * args.d_v_stride_row;

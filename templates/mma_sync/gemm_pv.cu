@@ -1,5 +1,5 @@
 // O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
-__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
+__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile${kept_parameters}) {
   const u32 lane = lane_index();
   const TileCursor keys(v_tile, lane % 16, lane / 16);
 #pragma unroll
@@ -9,6 +9,11 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+//% if dropout
+      const KeptElements kept = dropout[t].of_keys(args, block * (kBlockKv / 16) + k);
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[t][i] = kept.of_pair(a[t][i], i / 2, i % 2);
+//% end
     }
 #pragma unroll
     for (i32 n = 0; n + 1 < kChunks; n += 2) {

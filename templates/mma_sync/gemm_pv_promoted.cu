@@ -1,7 +1,7 @@
 // O += P V, where the tensor cores sum a block of keys alone, from zero, and what it gives is added to O rounded to nearest: they truncate what they
 // add to an accumulator, so that the sum of a long row would come out too small. Two neighbouring accumulators of S, packed, are one A fragment; V's
 // rows are the rows of the B operand: transposed loads.
-__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
+__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile${kept_parameters}) {
   constexpr i32 kKeySteps = kKeyTiles / 2;
   const u32 lane = lane_index();
   const TileCursor keys(v_tile, lane % 16, lane / 16);
@@ -12,6 +12,11 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (i32 i = 0; i < 4; ++i) a[k][t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+//% if dropout
+      const KeptElements kept = dropout[t].of_keys(args, block * (kBlockKv / 16) + k);
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) a[k][t][i] = kept.of_pair(a[k][t][i], i / 2, i % 2);
+//% end
     }
   }
 #pragma unroll

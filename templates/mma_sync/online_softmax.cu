@@ -44,7 +44,7 @@ struct OnlineSoftmax {
   template <typename HeadOf>
   __device__ __forceinline__ void normalize(OutputFragments& acc_o, const Arguments& args, const HeadOf& head_of) {
 //% else
-  __device__ __forceinline__ void normalize(OutputFragments& acc_o) {
+  __device__ __forceinline__ void normalize(OutputFragments& acc_o${args_of_share}) {
 //% end
 #pragma unroll
     for (i32 i = 0; i < 2 * kRowTiles; ++i) {
@@ -55,9 +55,9 @@ struct OnlineSoftmax {
       sum += shfl_sync_bfly_f32<2>(sum);
 //% end
 //% if sink
-      const float inverse = RowEnd(args, head_of(t, half), row_max[t][half], sum).inverse();
+      const float inverse = RowEnd(args, head_of(t, half), row_max[t][half], sum).inverse()${times_share};
 //% else
-      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
+      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum)${times_share} : 0;
 //% end
 #pragma unroll
       for (i32 n = 0; n < kChunks; ++n) {

@@ -36,6 +36,9 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
 //% include oracle/score_${score}
 //% include oracle/score_slope_${score}
 //% include oracle/added_score
+//% if dropout
+//% include oracle/dropout
+//% end
 
 // Of a query, all heads' rows counted: what its keys share. Errors are over the unit roundoff, the likely one squared.
 struct RowStatistics {
@@ -48,14 +51,14 @@ struct RowStatistics {
   }
 };
 
-// A query and a key in shared memory, by their rows of the tiles. added: as added_score() says.
+// A query and a key in shared memory, by their rows of the tiles. added: as added_score() says; share: what P counts in O and dV, and dP in dS.
 struct Pair {
   double p = 0, slope = 0;      // slope: p times the derivative of the score
   double ds = 0, weight = 0;    // weight: what the error of ds is relative to
   double lost = 0;              // of ds, where p or ds is so small that the type holds few of its bits, and by the score's tanh
   double q_squares = 0, k_squares = 0, d_o_squares = 0;
 
-  __device__ __forceinline__ Pair(const Arguments& args, u32 shared, i32 query, i32 key, const RowStatistics& row, double added) {
+  __device__ __forceinline__ Pair(const Arguments& args, u32 shared, i32 query, i32 key, const RowStatistics& row, double added, double share) {
     double score = 0, dp = 0;
     for (i32 d = 0; d < kHeadDim; ++d) {
       const double q = at(shared + kQueryOffset, query, d), k = at(shared + kKeyOffset, key, d);
@@ -70,8 +73,10 @@ struct Pair {
     p = exp_f64(scaled_score(args, score) + added - row.lse);
     const double derivative = score_slope(args, score);
     slope = p * derivative;
-    ds = slope * (dp - row.delta);
-    lost = args.smallest_step * (1 + absolute(dp - row.delta)) + kSlopeError * (1 - derivative) * p * absolute(dp - row.delta);
+    const double difference = share * dp - row.delta;
+    ds = slope * difference;
+    lost = args.smallest_step * (1 + absolute(difference)) + kSlopeError * (1 - derivative) * p * absolute(difference);
     weight = absolute(ds) + lost / args.unit_roundoff + slope * row.delta_error / 2;
+    p *= share;  // as it goes into O and dV
   }
 };

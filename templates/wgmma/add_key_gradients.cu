@@ -39,6 +39,9 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
 //% if alibi
       keys.slope = alibi_slope(args, tile.sequence, TileHeads::of_queries(args, tile.head, head));
 //% end
+//% if dropout
+      keys.warpgroup.begin_dropout(args, tile, head);
+//% end
 //% if dq_by_softmax
       keys.dq.begin_head(args, tile.sequence, walk, workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
 //% end

@@ -12,6 +12,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     const RowsOfWarpgroup rows(args, tile, index);
     consumer.wait_q();
     consumer.load_query();
+//% if dropout
+    consumer.begin_dropout(args, tile);
+//% end
 //% if ascending_keys
     skip_blocks(consumer, rows.unused_first_blocks);
 //% else

@@ -27,6 +27,9 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     if (pending.number >= 0 && (!rows.any() || rows.unused_blocks >= kVStages)) finish(args, mainloop, pending);
     consumer.wait_q();
     consumer.load_query();
+//% if dropout
+    consumer.begin_dropout(args, tile);
+//% end
     const bool joined = pending.number >= 0;
     if (joined)
       skip_keys(consumer, rows.unused_blocks);

@@ -253,7 +253,16 @@ struct Consumer {
     wgmma_commit_group();
   }
   // P in 16 bits, for the next product with V.
+//% if dropout
+  __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (4 * index + warp_index() % 4); }
+  __device__ __forceinline__ void begin_dropout(const Arguments& args, const QueryTile& tile) const { HeadDropout(args, tile.sequence.batch, tile.head).put(dropout_place()); }
+  // first_row: of the thread.
+  __device__ __forceinline__ void put_probabilities(const ScoreFragments& s, const Arguments& args, i32 first_row, i32 block) {
+    probabilities.put(s, shared, index, args, QueryDropout(HeadDropout(dropout_place()), first_row - static_cast<i32>(lane_index() / 4)), block);
+  }
+//% else
   __device__ __forceinline__ void put_probabilities(const ScoreFragments& s) { probabilities.put(s, shared, index); }
+//% end
   // O += P V
   __device__ __forceinline__ void issue_pv(OutputFragments& o) const {
     const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);

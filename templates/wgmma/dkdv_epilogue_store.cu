@@ -35,5 +35,5 @@ __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& t
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
   char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                                                         tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, ${dv_scale}, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
 }

@@ -103,8 +103,11 @@ struct ValueGradients {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
   }
-//% if exponent_terms
+//% if head_terms
   __device__ __forceinline__ void begin_head(const LiveBlocks& ${live}, i32 walked) {
+//% if dropout
+    warpgroup.begin_dropout(args, tile, walked);
+//% end
 //% if pair_tensors
     head = TileHeads::of_queries(args, tile.head, walked);
 //% end
@@ -174,6 +177,9 @@ struct ValueGradients {
   // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
     pack_scores(p, s);
+//% if dropout
+    drop_scores(p, sloped);
+//% end
     pipe.put(${sloped}, warpgroup.p);
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
@@ -191,6 +197,9 @@ struct ValueGradients {
 
 // What the second one holds.
 struct KeyGradients {
+//% if dropout
+  const Arguments& args;
+//% end
   SoftmaxWarpgroup warpgroup;
   ProbabilityPipe pipe;
 //% if !score_slope
@@ -205,11 +214,15 @@ struct KeyGradients {
   GradientFragments dk;
 
   // Leaves dp unset: the first product overwrites it.
+//% if dropout
+  __device__ __forceinline__ KeyGradients(const Arguments& args, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : args(args), warpgroup(warpgroup), pipe(pipe) {
+//% else
   __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
+//% end
 #pragma unroll
     for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
-//% if exponent_terms
+//% if head_terms
   __device__ __forceinline__ void begin_head(const LiveBlocks&, i32 /*walked*/) {}
 //% end
   // V: for the tile's dP.
@@ -221,7 +234,7 @@ struct KeyGradients {
   __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, delta);
+    differentiate(dp, p, delta${and_dropout_scale});
   }
 //% if p_in_ds
   __device__ __forceinline__ void skip_probabilities() {
@@ -276,7 +289,7 @@ template <class Gradients>
 __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
   const LiveBlocks live(args, tile, walk, tile.first_key + gradients.warpgroup.first_key);
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
-//% if exponent_terms
+//% if head_terms
     gradients.begin_head(live, head);
 //% end
     i32 block = walk.blocks.begin;
@@ -338,7 +351,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     await_key_sums(args, stored);
     store_dv(args, stored, first_of_warp, values.dv);
   } else {
-    KeyGradients keys(warpgroup, pipe);
+    KeyGradients keys(${args_of_keys}warpgroup, pipe);
     if (walk.any()) {
       keys.wait_operand();
       walk_blocks(args, tile, walk, keys, true);

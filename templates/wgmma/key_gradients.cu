@@ -91,10 +91,12 @@ struct KeyGradients {
 //% if score_slope
     bar_warp_sync();
 //% end
+//% if !dropout
     pack_scores(p, s);
+//% end
   }
   __device__ __forceinline__ void differentiate_scores(${delta_parameter}) {
-    differentiate(dp, ${p_of_ds}, ${delta_columns});
+    differentiate(dp, ${p_of_ds}, ${delta_columns}${and_dropout_scale});
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }

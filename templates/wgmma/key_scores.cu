@@ -107,12 +107,21 @@ struct TermsOfPairs {
 //% end
 //% end
 //% if score_slope
+//% if dropout
+// Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made: negative where dropout keeps
+//% if slopes_shared
+// nothing. Of what it keeps p is Pᵀ in 16 bits. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+//% else
+// nothing. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+//% end
+//% else
 // Turns Sᵀ into Pᵀ, and, in 16 bits and ${slopes_place}, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
 // only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+//% end
 //% if exponent_terms
 template <class Terms>
 //% end
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score, float scale_log2, ${lse_type} lse${terms_parameter}) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} slopes, const ScoreFunction& score${dropout_parameters}, float scale_log2, ${lse_type} lse${terms_parameter}) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = ${lse_of_k};
@@ -121,6 +130,9 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 //% end
 //% if slopes_shared
     u32 words[4];
+//% end
+//% if dropout
+    const KeptElements kept = dropout.of_queries(args, block * kQuerySteps + k);
 //% end
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
@@ -136,10 +148,19 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 //% end
         sloped[e] = score.slope(p, changed);
       }
+//% if dropout
+//% if slopes_shared
+      words[i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
+      packed[4 * k + i] = kept.of_pair(pack_elements(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]), i % 2, i / 2);
+//% else
+      slopes[4 * k + i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
+//% end
+//% else
 //% if slopes_shared
       words[i] = pack_elements(sloped[0], sloped[1]);
 //% else
       slopes[4 * k + i] = pack_elements(sloped[0], sloped[1]);
+//% end
 //% end
     }
 //% if slopes_shared
@@ -175,13 +196,28 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
+//% if dropout
+//% if !slopes_shared
+// What is kept of scores in 16 bits: the sign of `signs` is set elsewhere.
+__device__ __forceinline__ void drop_scores(PackedScores& packed, const PackedScores& signs) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] &= ~prmt_b32(signs[i], signs[i], 0xbb99u);
+}
+
+//% end
+// P times dP less delta, where dP counts if P is positive: dropout has kept it.
+__device__ __forceinline__ float dropped_difference(float p, float dp, float delta, float dropout_scale) {
+  return fma_rn_f32(max_f32(p, 0) * dropout_scale, dp, -abs_f32(p) * delta);
+}
+
+//% end
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
 //% if slopes_shared
 // P, times the derivative of the scores' change, lies in shared memory from `slopes` on.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, ${delta_type} delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, ${delta_type} delta${dropout_scale_parameter}) {
 //% else
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, ${delta_type} delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, ${delta_type} delta${dropout_scale_parameter}) {
 //% end
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
@@ -194,8 +230,13 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[${pair_of_p}];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
+//% if dropout
+      low = dropped_difference(cvt_f32_low_${dtype}(pair), low, column_of(columns, 2 * i), dropout_scale);
+      high = dropped_difference(cvt_f32_high_${dtype}(pair), high, column_of(columns, 2 * i + 1), dropout_scale);
+//% else
       low = cvt_f32_low_${dtype}(pair) * (low - column_of(columns, 2 * i));
       high = cvt_f32_high_${dtype}(pair) * (high - column_of(columns, 2 * i + 1));
+//% end
     }
   }
 }

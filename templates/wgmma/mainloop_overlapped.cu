@@ -27,7 +27,7 @@ struct Mainloop {
     wgmma_landed(s);
     consumer.release_k();
     softmax_of<true, kMasked>(rows, block${terms_of_block});
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
   }
   template <bool kMasked>
   __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
@@ -48,7 +48,7 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
     if (!kRescaleLate) softmax.rescale(o);
   }
   // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
@@ -73,7 +73,7 @@ struct Mainloop {
     wgmma_wait_group<0>();
     wgmma_landed(o);
     consumer.release_v();
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
   }
   // The product of the tile's last block.
   __device__ __forceinline__ void end() {

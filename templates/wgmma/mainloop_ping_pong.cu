@@ -30,7 +30,7 @@ struct Mainloop {
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.first<${may_hide}>(s);
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
   }
   template <bool kMasked>
   __device__ __forceinline__ void step(const RowsOfWarpgroup& rows, i32 block) {
@@ -55,7 +55,7 @@ struct Mainloop {
 //% end
     if (kMasked) mask_scores(s, args, rows, block);
     softmax.update<${may_hide_and_masked}>(s);
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
     softmax.rescale(o);
   }
   // The product of the tile's last block waits for nobody: its warpgroup has no other that could go with it.

@@ -46,7 +46,7 @@ struct Mainloop {
       softmax.first<${may_hide}>(s);
     else
       softmax.update<${may_hide_and_masked}>(s);
-    consumer.put_probabilities(s);
+    consumer.put_probabilities(s${kept_keys});
     if (!kFirst) softmax.rescale(o);
     consumer.wait_v();
     consumer.issue_pv(o);              // O = O + P V

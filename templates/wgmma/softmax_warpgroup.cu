@@ -80,6 +80,15 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
+//% if dropout
+  __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps); }
+  // Of a query head, whose number among those that the tile walks through is `walked`.
+  __device__ __forceinline__ void begin_dropout(const Arguments& args, const KeyTile& tile, i32 walked) const {
+    HeadDropout(args, tile.sequence.batch, TileHeads::of_queries(args, tile.head, walked)).put(dropout_place());
+  }
+  __device__ __forceinline__ KeyDropout dropout(const KeyTile& tile) const { return KeyDropout(HeadDropout(dropout_place()), tile.first_key + first_key_of_warp()); }
+
+//% end
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
   __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
   __device__ __forceinline__ void wait_q() const { mbarrier_wait_parity(barriers.q_full(q.stage), q.parity); }

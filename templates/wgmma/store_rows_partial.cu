@@ -17,7 +17,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half]${minus_alibi} : negative_infinity(), sum});
     const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
 //% if !invariant
-    const float inverse = rcp_approx_ftz_f32(sum);
+    const float inverse = rcp_approx_ftz_f32(sum)${times_share};
 //% end
     float* const to = args.o_partial + place * kHeadDimV + 2 * quad;
 #pragma unroll

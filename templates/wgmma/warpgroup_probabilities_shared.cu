@@ -6,7 +6,7 @@ struct ProbabilityOperand {
   u32 place;
 
   // Each warp stores its 16 rows: when all four have seen that the product with the P before has landed, and before any issues the next.
-  __device__ __forceinline__ void put(const ScoreFragments& s, u32 shared, i32 consumer) {
+  __device__ __forceinline__ void put(const ScoreFragments& s, u32 shared, i32 consumer${kept_parameters}) {
     const u32 base = shared + kPOffset + consumer * kPPanels * kPPanelStride, lane = lane_index();
     const u32 row = swizzled(base + (warp_index() % 4 * 16 + lane % 16) * kPanelBytes + lane / 16 * 16);
     bar_sync_named(kProbabilities + consumer, kWarpgroup);
@@ -15,6 +15,11 @@ struct ProbabilityOperand {
       u32 words[4];
 #pragma unroll
       for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+//% if dropout
+      const KeptElements kept = dropout.of_keys(args, block * kKeySteps + step);
+#pragma unroll
+      for (i32 i = 0; i < 4; ++i) words[i] = kept.of_pair(words[i], i / 2, i % 2);
+//% end
       const u32 byte = 32 * step;
       stmatrix_x4((row ^ byte % kPanelBytes) + byte / kPanelBytes * kPPanelStride, words);
     }

@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "generator/generate.h"
+#include "generator/mix_bits.h"
+#include "runtime/oracle/dropout_mask.h"
 #include "tests/kernels/placed_pairs.h"
 #include "tests/primitives/number_formats.h"
 
@@ -379,6 +381,12 @@ TermValues make_terms(const AttentionProblem& problem, std::uint32_t seed, std::
       slopes.push_back(kSlopes[(static_cast<std::size_t>(i) + seed) % std::size(kSlopes)]);
     terms.set(Operand::alibi_slopes, slopes);
   }
+  if (problem.dropout != 0 && seed % 7 != 6) {  // else both are 0
+    const auto number = [&](std::uint64_t which) {
+      return static_cast<std::int64_t>(mix_bits((2 * std::uint64_t{seed} + which) * kGoldenRatio));
+    };
+    terms.set(Operand::dropout_state, std::vector{number(0), number(1)});
+  }
   if (problem.has_used_lengths()) add_lengths(problem, seed, &terms);
   add_pair_tensors(problem, seed, &terms);
   return terms;
@@ -474,11 +482,14 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits)
     table[bits] = decode_as(problem.dtype, static_cast<std::uint16_t>(bits));
 
+  const DropoutMask dropout(problem, data.terms);
   Expected expected;
   // What rounding costs a small P, where the value of the largest one is smaller still.
   double smallest_p = smallest_step_of(problem.dtype) / unit_roundoff_of(problem.dtype);
   // Beside a sink that outweighs them all keys are small, and fp32 is flushed to zero.
   if (problem.sink) smallest_p = std::max(smallest_p, 0x1p-126 / (2 * unit_roundoff_of(problem.dtype)));
+  // So they are beside keys that dropout drops; P is held up to 2^-10 below what the maximum says.
+  if (problem.dropout != 0) smallest_p = std::max(smallest_p, 0x1p-116 / (2 * unit_roundoff_of(problem.dtype)));
   std::vector<double> k(keys * dim), v(keys * dim), q(dim), scores(keys), sizes(keys), o(dim), weight(dim);
   for (std::int64_t b = 0; b < problem.row_batch(); ++b) {
     for (std::int64_t h = 0; h < problem.heads_q; ++h) {
@@ -539,9 +550,13 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           const double p = std::exp(scores[j] - largest);
           sum += p;
           lse_weight += p * sizes[j];
+          const SequenceRow of_query = row_of(problem, data.terms, true, b, i),
+                            of_key = row_of(problem, data.terms, false, b, static_cast<std::int64_t>(j));
+          const double share =
+              dropout.of(of_query.sequence * problem.heads_q + h, of_query.position, of_key.position);
           for (std::size_t d = 0; d < dim; ++d) {
-            o[d] += p * v[j * dim + d];
-            weight[d] += (p + smallest_p) * std::fabs(v[j * dim + d]);
+            o[d] += share * p * v[j * dim + d];
+            weight[d] += share * (p + smallest_p) * std::fabs(v[j * dim + d]);
           }
         }
         for (std::size_t d = 0; d < dim; ++d) {

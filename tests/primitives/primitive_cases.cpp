@@ -176,6 +176,50 @@ out_f32(args, 256 + thread, shfl_sync_bfly_f32<16>(x));
        {},
        256,
        exactly(highest)});
+  {  // bytes of both, copied, and what their highest bits are
+    const std::uint32_t a = 0x8091'02ffu, b = 0x7f00'80aau;
+    const std::uint32_t selectors[] = {0x3210, 0x7654, 0xaa88, 0xbb99, 0xfedc, 0x0842};
+    std::vector<std::uint32_t> selected;
+    for (const std::uint32_t selector : selectors) {
+      std::uint32_t word = 0;
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t nibble = selector >> (4 * i) & 15, place = nibble & 7;
+        const std::uint32_t byte = (place < 4 ? a >> (8 * place) : b >> (8 * (place - 4))) & 255;
+        word |= (nibble < 8 ? byte : byte < 128 ? 0u : 255u) << (8 * i);
+      }
+      selected.push_back(word);
+    }
+    std::vector<std::uint32_t> in(std::begin(selectors), std::end(selectors));
+    cases.push_back(elementwise<std::uint32_t, std::uint32_t>(
+        "prmt_b32", "out_u32(args, i, prmt_b32(0x809102ffu, 0x7f0080aau, in_u32(args, i)));", in, in.size(),
+        exactly(selected)));
+  }
+  {  // elements of an 8x8 matrix, numbered by rows: 100 row + column, and of a second warp 1000 more
+    std::vector<std::uint32_t> turned;
+    for (std::uint32_t i = 0; i < 64; ++i) {
+      const std::uint32_t lane = i % 32, row = lane / 4, column = lane % 4 * 2, more = i / 32 * 1000;
+      turned.push_back((100 * (column + 1) + row + more) << 16 | (100 * column + row + more));
+    }
+    cases.push_back({"movmatrix_trans",
+                     {R"(
+const u32 low = 100 * (thread % 32 / 4) + thread % 4 * 2 + thread / 32 * 1000;
+out_u32(args, thread, movmatrix_trans((low + 1) << 16 | low));
+)",
+                      64},
+                     {},
+                     256,
+                     exactly(turned)});
+  }
+  {
+    const std::vector<std::uint64_t> words = {0x0123456789abcdef, 0xfedcba9876543210, 1};
+    cases.push_back({"ld_global_b64",
+                     {"if (thread < 3) st_global_b64(out_bytes(args, 8 * thread), ld_global_b64(reinterpret_cast<const "
+                      "u64*>(in_bytes(args, 8 * thread))));\n",
+                      32},
+                     bytes_of(words),
+                     24,
+                     exactly(words)});
+  }
   // Warp 0: lane 17 alone says yes; warp 1: nobody; warp 2: everybody.
   std::vector<std::uint32_t> votes(96);
   for (int i = 0; i < 96; ++i) votes[i] = i < 32 || i >= 64;

@@ -56,6 +56,7 @@ struct SourceOf {
     return {{"workspace_offset", plan.buffer_offset(workspace.buffer, plan.problem)}};
   }
   Json operator()(const Given& given) const { return {{"given", given.name}}; }
+  Json operator()(CallValue value) const { return {{"call", to_string(value)}}; }
   Json operator()(Scalar scalar) const {
     return std::visit([](auto value) { return Json{{"value", value}}; }, value_of(scalar, plan.problem, launch));
   }

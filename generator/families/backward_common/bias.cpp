@@ -56,12 +56,15 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   append_mask(&fields, problem);
   fields.push_back(Scalar::softmax_scale_log2);
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  append_dropout_scale(&fields, problem);
   launch.arguments = ArgumentLayout::of(std::move(fields));
 
   bind_elements(problem, bindings);
   bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
   bind_exponent_terms(problem, bindings);
+  bind_dropout(problem, bindings);
   bind_terms_of_pair(problem, bindings);
   bind_key_blocks(false, false, bindings);
   bindings->set("pair_queries", to_string(pair_queries_of(problem)));

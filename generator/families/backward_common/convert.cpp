@@ -25,6 +25,7 @@ Arguments convert_arguments(const AttentionProblem& problem, bool of_keys) {
     append(&fields, {Scalar::batch, of_keys ? Scalar::seq_q : Scalar::seq_kv});
   }
   fields.push_back(Scalar::softmax_scale);
+  if (of_keys) append_dropout_scale(&fields, problem);
   return fields;
 }
 
@@ -54,7 +55,8 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   auto& gradients = bindings->lists["gradients"];
   if (of_keys) {
     gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
-    gradients.push_back({{"name", "d_v"}, {"scale", "1.0f"}, {"formula", "dV = sums, rounded"}});
+    gradients.push_back({{"name", "d_v"}, {"scale", dv_scale(problem)},
+                         {"formula", problem.dropout != 0 ? "dV = sums / share, rounded" : "dV = sums, rounded"}});
   } else {
     gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});
   }

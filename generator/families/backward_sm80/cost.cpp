@@ -247,6 +247,8 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
                                            (kAluPerElement + masked_share * kMaskPerElement) / device.alu_per_clock);
   if (problem.softcap != 0)  // a tanh, its derivative, and two products
     kernel.step.exponential += pairs * (1 / device.exp2_per_clock + kAluOfSlope / device.alu_per_clock);
+  if (problem.dropout != 0)
+    step.exponential += pairs * (alu_of_dropout(problem) + kAluOfKeptGradient) / device.alu_per_clock;
   if (problem.alibi) step.exponential += pairs * kAluOfAlibi / device.alu_per_clock;
   step.exponential += cost_of_pairs(problem, config, device, pairs).clocks;
   if (problem.alignment < 16) step.exponential += 2.0 * kernel.streamed * problem.head_dim / kElementwiseLoadsPerClock;

@@ -56,6 +56,8 @@ Arguments main_arguments(bool of_keys, const AttentionProblem& problem, const Ke
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  append_dropout_scale(&fields, problem);
   return fields;
 }
 
@@ -114,6 +116,7 @@ class Launches {
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
+    if (!adds_key_sums(config_)) bindings.set("dv_scale", dv_scale(problem_));
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
     bindings.set("sums_order", sums_order(device_));
@@ -159,6 +162,7 @@ class Launches {
     TemplateBindings bindings;
     bind_attention(problem_, &bindings);
     of_keys ? bind_score_gradient(problem_, &bindings) : bind_exponent_terms(problem_, &bindings);
+    bind_dropout(problem_, &bindings);
     bind_terms_of_step(of_keys, &bindings);
     bind_head_dims(problem_, &bindings);
     bindings.conditions["packed_sequences"] = problem_.packed;
@@ -182,8 +186,12 @@ class Launches {
   void bind_terms_of_step(bool of_keys, TemplateBindings* bindings) const {
     const bool pairs = problem_.has_pair_tensors(), alibi = problem_.alibi, terms = pairs || alibi;
     const auto if_terms = [&](const char* text) { return terms ? text : ""; };
-    bindings->set("head_parameters", std::string(if_terms(", i32 head")) + (alibi ? ", float slope" : ""));
-    bindings->set("and_head", std::string(if_terms(", head")) + (alibi ? ", slope" : ""));
+    const std::string dropout = problem_.dropout == 0 ? ""
+                                : of_keys             ? ", const KeyDropout (&dropout)[kRowTiles]"
+                                                      : ", const QueryDropout& dropout";
+    bindings->set("head_parameters", std::string(if_terms(", i32 head")) + (alibi ? ", float slope" : "") + dropout);
+    bindings->set("and_head", std::string(if_terms(", head")) + (alibi ? ", slope" : "") +
+                                  (dropout.empty() ? "" : ", dropout"));
     bindings->set("and_gain",
                   if_terms(of_keys ? ", terms.gain(8 * n + i % 2, 8 * (i / 2))" : ", terms.gain(0, 8 * n + e)"));
     if (of_keys) {

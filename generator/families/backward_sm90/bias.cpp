@@ -66,6 +66,8 @@ Arguments bias_arguments(const AttentionProblem& problem) {
   append_mask(&fields, problem);
   fields.push_back(Scalar::softmax_scale_log2);
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  append_dropout_scale(&fields, problem);
   append_pair_maps(&fields, problem);
   return fields;
 }
@@ -92,6 +94,7 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bind_head_dims(problem, bindings);
   bind_attention(problem, bindings);
   bind_exponent_words(problem, bindings);
+  bind_dropout(problem, bindings);
   bind_key_blocks(false, false, bindings);
   bindings->set("pair_queries", to_string(pair_queries_of(problem)));
   bindings->set("pair_keys", to_string(pair_keys_of(problem)));

@@ -6,6 +6,7 @@
 #include "generator/families/backward_common/query_parts.h"
 #include "generator/families/backward_common/workspace.h"
 #include "generator/families/backward_sm90/cost.h"
+#include "generator/families/backward_sm90/shape.h"
 #include "generator/families/backward_sm90/fused_dbias.h"
 #include "generator/families/backward_sm90/tickets.h"
 #include "generator/families/shared/pair_stages.h"
@@ -23,7 +24,7 @@ namespace {
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
-  bool capped = false;  ///< of problems with a softcap alone, whose registers hold less
+  bool sloped = false;  ///< of problems with a softcap or dropout alone, whose registers hold less
 };
 constexpr Tile kTiles[] = {
     {8, 40, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic"},
@@ -83,7 +84,7 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
   double least = 0;
   for (const Tile& tile : kTiles) {
     if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
-    if (tile.capped && problem.softcap == 0) continue;
+    if (tile.sloped && !has_slopes(problem)) continue;
     KernelConfig config = parse_config(tile.config);
     // Tiles that wait for tickets give loads the time.
     if (problem.has_fixed_order() && config.polled_loads) continue;

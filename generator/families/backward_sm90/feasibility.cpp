@@ -233,7 +233,7 @@ void check_registers(const AttentionProblem& problem, const BackwardSm90Shape& s
   }
   // Accumulators begin at register 24: where others have fewer than these, ptxas serializes the products. What changes
   // scores and takes gradients back takes some more.
-  const int others = problem.softcap != 0 ? 32 : 24;
+  const int others = has_slopes(problem) ? 32 : 24;
   const auto check = [&](const char* what, int accumulators, int limit) {
     if (accumulators + others <= limit) return;
     reasons->push_back(

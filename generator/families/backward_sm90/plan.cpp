@@ -48,6 +48,8 @@ Arguments key_tile_arguments(const AttentionProblem& problem, const KernelConfig
   append_mask(&fields, problem);
   append(&fields, {Scalar::softmax_scale, Scalar::softmax_scale_log2});
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  append_dropout_scale(&fields, problem);
   if (config.tile_scheduler != TileScheduler::single && !problem.packed) fields.push_back(Scalar::tiles);
   if (config.tile_order == TileOrder::l2_sections) {
     if (!problem.packed) fields.push_back(Scalar::batch);
@@ -200,7 +202,21 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   TemplateBindings bindings;
   bind_attention(problem, &bindings);
   bind_score_gradient(problem, &bindings);
-  const bool sloped = bindings.conditions["score_slope"];
+  bind_dropout(problem, &bindings);
+  bindings.conditions["dropout_shared"] = problem.dropout != 0;
+  // What dS is made of is not what dV is made of, where scores are capped or dropout keeps some of P.
+  const bool drops = problem.dropout != 0, sloped = bindings.conditions["score_slope"] || drops;
+  bindings.conditions["score_slope"] = sloped;
+  if (config.split_dkdv) bindings.conditions["head_terms"] = bindings.conditions["exponent_terms"] || drops;
+  bindings.set("dropout_scale_parameter", drops ? ", float dropout_scale" : "");
+  bindings.set("and_dropout_scale", drops ? ", args.dropout_scale" : "");
+  bindings.set("dropout_parameters",
+               !drops ? ""
+                      : std::string(config.split_dkdv ? "" : ", PackedScores& packed") +
+                            ", const Arguments& args, const KeyDropout& dropout, i32 block");
+  const std::string dropped = !drops ? "" : (config.split_dkdv ? ", " : ", p, ") + std::string("args, warpgroup.dropout(tile), block");
+  if (config.split_dkdv) bindings.set("args_of_keys", drops ? "args, " : "");
+  if (!adds_key_sums(config)) bindings.set("dv_scale", dv_scale(problem));
   bindings.set("and_score", sloped ? ", score(args)" : "");
   // What is said of rows is cheaper; a derivative wants the score as it was, and bits that tell of no block each pair
   // by itself.
@@ -220,11 +236,11 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("slopes_type", config.split_dkdv ? "PackedScores&" : "u32");
   bindings.set("pair_of_p", sloped && !config.split_dkdv ? "i" : "4 * k + i");
   if (config.split_dkdv) {
-    bindings.set("and_slopes", sloped ? ", sloped, score" : "");
+    bindings.set("and_slopes", sloped ? ", sloped, score" + dropped : "");
     bindings.set("sloped", sloped ? "sloped" : "p");
   } else {
     bindings.set("p_of_ds", sloped ? "warpgroup.slopes()" : "p");
-    bindings.set("slopes_of_block", sloped ? ", warpgroup.slopes(), score" : "");
+    bindings.set("slopes_of_block", sloped ? ", warpgroup.slopes(), score" + dropped : "");
   }
   bind_head_dims(problem, &bindings);
   bindings.set("kv_source", bindings.values.at("sequence") + "_tensor_map");

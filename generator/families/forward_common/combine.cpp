@@ -60,6 +60,7 @@ ArgumentLayout combine_arguments(const AttentionProblem& problem) {
     fields.push_back(Scalar::batch);
   append(&fields, {Scalar::heads_q, Scalar::seq_q});
   append_score_unit(&fields, problem);
+  append_dropout_scale(&fields, problem);
   if (!problem.adds_to_scores()) fields.push_back(Scalar::softmax_scale_log2);
   fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
@@ -134,6 +135,7 @@ void add_combine(const DeviceSpec& device, const TemplateSet& templates, KernelT
   bind_score_unit(problem, &bindings);
   bind_unit(problem, &bindings);
   bind_row_end(problem, false, &bindings);
+  bind_dropout_share(problem, false, &bindings);
   bindings.set("threads", launch.threads);
   bindings.set("rows_per_tile", launch.rows_per_tile);
   bindings.set("row_lanes", row_lanes(problem));

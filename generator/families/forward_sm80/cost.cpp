@@ -103,6 +103,7 @@ StepClocks step_clocks(const AttentionProblem& problem, const KernelConfig& conf
   clocks.matrix = 2 * q * kv * (padded + d) / device.mma_flops_per_clock;
   clocks.exponential = q * kv * (1 / device.exp2_per_clock + kAluPerElement / device.alu_per_clock) + q * kRowClocks;
   if (problem.softcap != 0) clocks.exponential += q * kv / device.exp2_per_clock;  // tanh
+  clocks.exponential += q * kv * alu_of_dropout(problem) / device.alu_per_clock;
   if (problem.alibi) clocks.exponential += q * kv * kAluOfAlibi / device.alu_per_clock;
   clocks.exponential += cost_of_pairs(problem, config, device, q * kv).clocks;
   clocks.exponential += masked_share * q * kv * kMaskPerElement / device.alu_per_clock;

@@ -40,6 +40,8 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
   append_score_scale(&fields, problem);
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  if (config.key_parts == 1) append_dropout_scale(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   return ArgumentLayout::of(std::move(fields));
@@ -72,6 +74,15 @@ TemplateBindings forward_sm80_bindings(const AttentionProblem& problem, const Ke
                                             "AlibiKeys(alibi_slope(args, tile.sequence, tile.head_of(row)), 1.0f, "
                                             "alibi_diagonal(args, tile.sequence, query), first_key)",
                                             "PairRow(args, tile.sequence, tile.head_of(row), query, first_key)"));
+  const bool drops = problem.dropout != 0;
+  const std::string dropout_of_rows = ", const QueryDropout (&dropout)[kRowTiles]";
+  bindings.set("dropout_parameter", drops ? dropout_of_rows : "");
+  bindings.set("and_dropout", drops ? ", dropout" : "");
+  bindings.set("kept_keys", drops ? ", args, dropout, block" : "");
+  bindings.set("kept_parameters", drops ? ", const Arguments& args" + dropout_of_rows + ", i32 block" : "");
+  const bool finishes_rows = drops && config.key_parts == 1;
+  bindings.set("args_of_share", finishes_rows ? ", const Arguments& args" : "");
+  bindings.set("and_args_of_share", finishes_rows ? ", args" : "");
   bindings.set("rescale_threshold", config.rescale_threshold);
   bindings.set("ctas_per_sm", config.ctas_per_sm);
   bindings.set("row_bytes", shape.row_bytes);

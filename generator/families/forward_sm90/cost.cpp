@@ -156,6 +156,7 @@ CostEstimate forward_sm90_cost(const AttentionProblem& problem, const KernelConf
   const double per_clock = device.exp2_per_clock * (kElementsShare);
   double elementwise = elements / per_clock + masked_share * elements * kInstructionsOfMask / device.alu_per_clock;
   if (problem.softcap != 0) elementwise += elements / device.exp2_per_clock;  // its tanh, by the unit of exponentials
+  elementwise += elements * alu_of_dropout(problem) / device.alu_per_clock;
   if (problem.alibi) elementwise += elements * kAluOfSharedAlibi / device.alu_per_clock;
   const PairCost pair_cost = cost_of_pairs(problem, config, device, elements);
   elementwise += pair_cost.clocks;

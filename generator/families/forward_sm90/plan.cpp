@@ -44,6 +44,8 @@ ArgumentLayout argument_layout(const AttentionProblem& problem, const KernelConf
   if (config.key_parts == 1) append_score_unit(&fields, problem);  // of LSE
   append_score_scale(&fields, problem);
   append_score(&fields, problem);
+  append_dropout(&fields, problem);
+  if (config.key_parts == 1) append_dropout_scale(&fields, problem);
   if (config.tile_order == TileOrder::l2_sections_reversed) fields.push_back(Scalar::section_heads);
   if (config.key_parts != 1) fields.push_back(Scalar::key_parts);
   if (config.pair_stages > 0) append_pair_maps(&fields, problem);
@@ -198,6 +200,10 @@ TemplateBindings forward_sm90_bindings(const AttentionProblem& problem, const Ke
   const bool has_registers = !problem.alibi && problem.softcap == 0 && !config.visible_blocks;
   bindings.set("may_hide_and_masked", !may_hide ? "kMasked" : has_registers ? "true, kMasked" : "true, true");
   bindings.set("hides", may_hide ? "kMayHide" : "kMasked");
+  const bool drops = problem.dropout != 0;
+  bindings.set("kept_keys", drops ? ", args, rows.first_row, block" : "");
+  bindings.set("kept_parameters", drops ? ", const Arguments& args, const QueryDropout& dropout, i32 block" : "");
+  bindings.conditions["dropout_shared"] = drops;
   bindings.set("exponential", config.emulated_exponentials > 0 ? "polynomial" : "unit");
   if (config.emulated_exponentials > 0) bindings.set("emulated_exponentials", config.emulated_exponentials);
   bindings.set("mainloop", mainloop_partial(config));

@@ -86,6 +86,8 @@ ForwardSm90Shape forward_sm90_shape(const AttentionProblem& problem, const Kerne
     shape.pair_tiles = PairTiles(problem, config.block_kv);
     shape.pair_tiles.add_to(&shape.shared, config.pair_stages, config.block_q);
   }
+  if (problem.dropout != 0)
+    shape.shared.add({"kDropoutOffset", "dropout of the warps", {4 * shape.consumers, 4}, sizeof(std::uint32_t)}, 16);
   shape.barriers = barrier_layout(config, shape.v_stages, problem.packed);
   shape.shared.add({"kBarrierOffset", "barriers, numbers of tiles", {}, static_cast<std::size_t>(shape.barriers.bytes)},
                    problem.packed ? kRecordAlignment : kMbarrierBytes);

@@ -34,6 +34,8 @@ void bind_forward(const AttentionProblem& problem, const KernelConfig& config, T
   bind_score_terms(problem, config.pair_stages > 0, bindings);
   bind_key_blocks(config.key_parts != 1, problem.alibi, bindings);
   bind_row_end(problem, config.key_parts != 1, bindings);
+  bind_dropout(problem, bindings);
+  bind_dropout_share(problem, config.key_parts != 1, bindings);
   bindings->conditions["packed"] = config.pack_gqa;
   bind_head_of_batch(problem, bindings);
   bindings->set("tile_heads_of_batch", config.pack_gqa ? "args.heads_kv" : "args.heads_q");

@@ -52,6 +52,11 @@ void check_even_tiles(const AttentionProblem& problem, const KernelConfig& confi
 
 void check_pack_gqa(const AttentionProblem& problem, const KernelConfig& config, std::vector<std::string>* reasons) {
   if (!config.pack_gqa) return;
+  if (problem.dropout != 0) {
+    reasons->push_back(
+        "pack-gqa: dropout draws for sixteen neighbouring queries of a head together; leave the word out");
+    return;
+  }
   const std::int64_t group = problem.heads_q / problem.heads_kv;
   if (group == 1) {
     reasons->push_back("pack-gqa: needs grouped heads (heads_q > heads_kv)");

@@ -35,17 +35,25 @@ struct TensorView {
   std::int64_t stride_row = 0;
 };
 
+/// What dropout draws from, of a call that has no dropout_state (two int64 in device memory, the seed and the offset:
+/// what a CUDA graph finds there when it is replayed counts). With one, its seed counts, and both offsets are added.
+struct DropoutSeed {
+  std::uint64_t seed = 0, offset = 0;
+};
+
 /// The tensors of a call, by operand. A forward call reads q, k and v and writes o and lse (natural logarithm; or
 /// null). A backward call reads all of these, with LSE not null, d_o, and d_lse as LSE is, or null: the loss does not
 /// depend on LSE. It writes d_q, d_k and d_v, every element, with 0 where a query sees nothing or nobody sees a key.
 /// Problems with sinks read them, and backward writes d_sinks, too; those with ALiBi read alibi_slopes, whose view has
 /// the strides of the batch (0: all of it shares them) and the head; those with used lengths may read seqused_q and
-/// seqused_kv.
+/// seqused_kv. With dropout, backward drops what forward has dropped if both have the same seed and offset.
 /// Operands that a call has no use for are not looked at.
 class Tensors {
  public:
   TensorView& operator[](Operand operand) { return views_[static_cast<std::size_t>(operand)]; }
   const TensorView& operator[](Operand operand) const { return views_[static_cast<std::size_t>(operand)]; }
+
+  DropoutSeed dropout;
 
  private:
   std::array<TensorView, kOperandCount> views_;

@@ -187,6 +187,20 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
+__device__ __forceinline__ u64 ld_global_b64(const u64* from) {
+  u64 r;
+  asm volatile("ld.global.nc.b64 %0, [%1];" : "=l"(r) : "l"(from));
+  return r;
+}
+
+// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's highest bit, eight times that byte's
+// highest bit.
+__device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+
 // The number of the highest bit that is set in x, which is not 0.
 __device__ __forceinline__ u32 bfind_b32(u32 x) {
   u32 r;

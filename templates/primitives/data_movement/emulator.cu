@@ -118,6 +118,20 @@ inline u32 shfl_sync_bfly_b32(u32 x) {
   return emulator.shuffle_xor("shfl_sync_bfly_b32", x, kMask);
 }
 
+inline u64 ld_global_b64(const u64* from) { return load_global<u64>("ld_global_b64", from); }
+
+// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's highest bit, eight times that byte's
+// highest bit.
+inline u32 prmt_b32(u32 a, u32 b, u32 selector) {
+  const u64 bytes = static_cast<u64>(b) << 32 | a;
+  u32 r = 0;
+  for (u32 i = 0; i < 4; ++i) {
+    const u32 nibble = selector >> (4 * i) & 15, byte = static_cast<u32>(bytes >> (8 * (nibble & 7))) & 255;
+    r |= ((nibble & 8) == 0 ? byte : (byte & 128) != 0 ? 255u : 0u) << (8 * i);
+  }
+  return r;
+}
+
 // The number of the highest bit that is set in x, which is not 0.
 inline u32 bfind_b32(u32 x) {
   u32 r = 0;

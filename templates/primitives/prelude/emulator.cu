@@ -28,6 +28,7 @@ struct EmulatorServices {
   void (*load_matrices)(const char* name, u32* r, u32 row, u32 count, bool transpose);
   void (*store_matrices)(const char* name, const u32* r, u32 row, u32 count, bool transpose);
   void (*multiply_add)(const char* name, float* d, const u32* a, const u32* b, u32 k, bool bf16);
+  u32 (*transpose_matrix)(const char* name, u32 x);
   u32 (*shuffle_xor)(const char* name, u32 x, u32 mask);
   bool (*vote_any)(const char* name, bool x);
   u32 (*grid_size)();

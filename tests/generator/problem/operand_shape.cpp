@@ -59,7 +59,7 @@ TEST_CASE("each operand has names of its own, and is read or written by some pas
   const AttentionProblem forward = parse_problem("forward sink used alibi bias=bhqk attention-mask=b11k"),
                          backward =
                              parse_problem("backward sink used alibi bias=bhqk bias-gradient attention-mask=b11k"),
-                         packed = parse_problem("forward packed");
+                         packed = parse_problem("forward packed dropout0.1");
   std::set<std::string_view> names, identifiers;
   for (const Operand operand : kOperands) {
     CHECK(names.insert(to_string(operand)).second);
@@ -86,6 +86,7 @@ TEST_CASE("a problem without a term has no operand of it", "[nogpu]") {
   CHECK(names(inputs_of(parse_problem("forward alibi"))) == "q k v alibi_slopes ");
   CHECK(names(inputs_of(parse_problem("forward bias=bhqk"))) == "q k v bias ");
   CHECK(names(inputs_of(parse_problem("forward attention-mask=11qk"))) == "q k v attention_mask ");
+  CHECK(names(inputs_of(parse_problem("forward dropout0.1"))) == "q k v dropout_state ");
   CHECK(names(inputs_of(parse_problem("backward"))) == "q k v o lse do dlse ");
   CHECK(names(inputs_of(parse_problem("backward sink"))) == "q k v o lse do dlse sinks ");
   CHECK(names(inputs_of(parse_problem("backward sink used-top-left causal"))) ==

@@ -19,6 +19,8 @@ void change(const ProblemField& field, AttentionProblem* problem) {
     case ProblemFieldForm::number:
       return field.set(*problem, field.key == "alignment" ? 18 - value : value + 8);
     case ProblemFieldForm::real:
+      // Two probabilities that eight bits give.
+      if (field.key == "dropout") return field.set(*problem, real_bits(real_value(value) == 0.25f ? 0.5f : 0.25f));
       return field.set(*problem, real_bits(value == 0 ? 30 : real_value(value) * 2));
     case ProblemFieldForm::name:
       // How the diagonals of no mask move says nothing.
@@ -38,14 +40,14 @@ void change(const ProblemField& field, AttentionProblem* problem) {
 TEST_CASE("each member of a problem is a field, or an offset of its mask", "[nogpu]") {
   // Does not compile once a problem has another number of members.
   const auto& [pass, dtype, batch, heads_q, heads_kv, seq_q, seq_kv, head_dim, mask, mask_offset, first_offset, scale,
-               softcap, alibi, bias, bias_fp32, bias_gradient, attention_mask, sink, lengths, packed, distribution,
-               max_seq_q, max_seq_kv, layout, alignment, deterministic, invariant] = AttentionProblem();
+               softcap, alibi, bias, bias_fp32, bias_gradient, attention_mask, sink, dropout, lengths, packed,
+               distribution, max_seq_q, max_seq_kv, layout, alignment, deterministic, invariant] = AttentionProblem();
   (void)pass, (void)dtype, (void)batch, (void)heads_q, (void)heads_kv, (void)seq_q, (void)seq_kv, (void)head_dim;
   (void)mask, (void)mask_offset, (void)first_offset, (void)scale, (void)layout, (void)alignment, (void)deterministic,
       (void)invariant, (void)softcap, (void)alibi, (void)bias, (void)bias_fp32, (void)bias_gradient,
-      (void)attention_mask, (void)sink, (void)lengths, (void)packed, (void)distribution, (void)max_seq_q,
+      (void)attention_mask, (void)sink, (void)dropout, (void)lengths, (void)packed, (void)distribution, (void)max_seq_q,
       (void)max_seq_kv;
-  CHECK(problem_fields().size() == 28 - 2);
+  CHECK(problem_fields().size() == 29 - 2);
 
   std::set<std::string_view> keys, flags, words, called;
   for (const ProblemField& field : problem_fields()) {
@@ -84,6 +86,19 @@ TEST_CASE("each field of a problem shows in equality, hash, text and class", "[n
       REQUIRE(feature_distance(problem, feature_words(other)) == (counts ? field.feature_weight.value_or(0) : 0));
     }
   }
+}
+
+TEST_CASE("dropout's kernels differ by the bits that they draw", "[nogpu]") {
+  AttentionProblem tenth = parse_problem("forward bf16 hq4 sq128 d64 dropout0.1"), other = tenth, hundredth = tenth;
+  other.dropout = 0.9f;
+  hundredth.dropout = 0.01f;
+  CHECK(kernel_fields(tenth) == kernel_fields(other));
+  CHECK(dispatch_class(tenth) == dispatch_class(other));
+  CHECK_FALSE(kernel_fields(tenth) == kernel_fields(hundredth));
+  CHECK_FALSE(dispatch_class(tenth) == dispatch_class(hundredth));
+  CHECK(kernel_class_words(tenth) == "forward bf16 d64 dropout:8bit");
+  CHECK(kernel_class_words(hundredth) == "forward bf16 d64 dropout:16bit");
+  CHECK_FALSE(kernel_fields(tenth) == kernel_fields(parse_problem("forward bf16 hq4 sq128 d64")));
 }
 
 TEST_CASE("a field of the role argument is no part of the dispatch class, one that is picked by is", "[nogpu]") {

@@ -125,8 +125,8 @@ const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[20];
-  long long strides[20][3];
+  void* data[21];
+  long long strides[21][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
@@ -142,12 +142,12 @@ struct Record {
 struct Asked {
   long long batch, heads_q, heads_kv, seq_q, seq_kv, first_offset, mask_offset;
   float softmax_scale;
-  void* data[20];
-  long long strides[20][3];
+  void* data[21];
+  long long strides[21][3];
   void* workspace;
   unsigned long long workspace_bytes, stream;
 };
-static_assert(kOperandCount == 20);
+static_assert(kOperandCount == 21);
 
 struct Exported {
   const char* problem;
