@@ -137,9 +137,9 @@ static void refuses_bad_operands(void) {
   attune_operand operands[2] = {{ATTUNE_Q, 0, {0}}, {ATTUNE_D_LSE, 0, {0}}};
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, NULL, 3, NULL, 0, NULL),
                "operands is a null pointer, but count is 3");
-  operands[1].name = ATTUNE_CU_SEQLENS_KV + 1;
+  operands[1].name = ATTUNE_DROPOUT_STATE + 1;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
-               "operands[1].name 20 is unknown");
+               "operands[1].name 21 is unknown");
   problem.packed = 7;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_forward(&problem, operands, 2, NULL, 0, NULL),
                "packed 7");
@@ -196,7 +196,7 @@ static void refuses_newer_structs(void) {
            (unsigned)sizeof(*problem));
   *problem = valid_problem();
   problem->struct_size = sizeof(*problem) + 8;
-  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 168");
+  EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "struct_size is 192");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_forward(problem, NULL, 0, NULL, 0, NULL), "update the library");
   EXPECT_ERROR(ATTUNE_ERROR_UNSUPPORTED, attune_backward(problem, NULL, 0, NULL, 0, NULL), version);
   problem->struct_size = UINT32_MAX;

@@ -323,9 +323,6 @@ class Refusals(Recorded):
         qkv, kv, number = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64)), Tensor((2,), "fp32")
         one, two = flash_attn, flash_attn_interface
         for feature, function, arguments, options in [
-            ("dropout", FA2, (q, k, v, 0.17), {}),
-            ("dropout", one.flash_attn_qkvpacked_func, (qkv, 0.17), {}),
-            ("dropout", one.flash_attn_kvpacked_func, (q, kv), {"dropout_p": 0.17}),
             ("FP8", FA3, tensors(dtype="fp8"), {}),
             ("FP8", FA3, (q, k, v), {"q_descale": number}),
             ("FP8", FA3, (q, k, v), {"v_descale": number}),
@@ -336,7 +333,6 @@ class Refusals(Recorded):
             ("sm_margin", FA3, (q, k, v), {"sm_margin": 8}),
             ("sm_margin", two.flash_attn_qkvpacked_func, (qkv,), {"sm_margin": 8}),
             ("a head_dim of v unlike that of q", FA3, (q, k, Tensor((2, 100, 4, 128))), {}),
-            ("dropout", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9, 0.1), {"causal": True}),
             ("a cache of keys and values", one.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"block_table": number}),
             ("FP8", two.flash_attn_varlen_func, (q, k, v, number, number, 9, 9), {"q_descale": number}),
             ("packed queries beside keys that are not, or the other way about", two.flash_attn_varlen_func, (q, k, v, number, None, 9, 9), {}),
@@ -397,6 +393,21 @@ class Refusals(Recorded):
         FA3(*tensors(), num_splits=5, pack_gqa=True, softcap=0.0, sm_margin=0)
         self.assertEqual([options["softcap"] for *parts, options in self.calls], [0.0, 0.0])
         self.calls.clear()
+
+    def test_dropout_is_handed_on_with_a_state(self):
+        q, k, v = tensors()
+        qkv, kv, begins = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64)), Tensor((3,), "i32")
+        one, packed = flash_attn, Tensor((100, 4, 64))
+        torch.int32 = "i32"
+        with unittest.mock.patch.object(_drop_in, "new_dropout_state", lambda device: f"a state on {device}"):
+            for function, arguments, options in [
+                (FA2, (q, k, v, 0.17), {}), (one.flash_attn_qkvpacked_func, (qkv, 0.17), {}), (one.flash_attn_kvpacked_func, (q, kv), {"dropout_p": 0.17}),
+                (one.flash_attn_varlen_func, (packed, packed, packed, begins, begins, 9, 9, 0.17), {"causal": True})]:
+                given = self.options(function, *arguments, **options)
+                self.assertEqual((given["dropout_p"], given["dropout_state"]), (0.17, f"a state on {q.device}"))
+            for p in (1.0, -0.1, 17):
+                self.refused(RuntimeError, f"dropout_p is {p}: it must be at least 0 and less than 1", FA2, q, k, v, p)
+        self.assertNotIn("dropout_state", self.options(FA2, q, k, v, 0.0))
 
     def test_a_softcap_is_handed_on(self):
         qkv, kv = Tensor((2, 100, 3, 4, 64)), Tensor((2, 100, 2, 4, 64))
@@ -543,7 +554,9 @@ class Transformers(unittest.TestCase):
         out, weights = self.call(scaling=0.5, dropout=0.0, sliding_window=4096)
         self.assertEqual((out.shape, out.made, weights), ((2, 100, 8, 64), "contiguous", None))
         self.assertEqual(self.ours.pop(), ((2, 100, 8, 64), (2, 100, 4, 64), (2, 100, 4, 64),
-                                           {"causal": True, "top_left": False, "scale": 0.5, "softcap": 0.0, "sinks": None, "layout": "bshd"}))
+                                           {"causal": True, "top_left": False, "scale": 0.5, "softcap": 0.0, "sinks": None, "dropout_p": 0.0, "layout": "bshd"}))
+        self.call(dropout=0.25)
+        self.assertEqual(self.ours.pop()[3]["dropout_p"], 0.25)
         self.call(softcap=50.0)
         self.assertEqual(self.ours.pop()[3]["softcap"], 50.0)
         for options, seq_q, seq_k, expected in [
@@ -566,14 +579,14 @@ class Transformers(unittest.TestCase):
                                ({"mask": mask, "position_bias": bias}, {"attention_mask": mask, "bias": bias}),
                                ({"mask": mask, "s_aux": bias, "softcap": 3.0}, {"attention_mask": mask, "bias": None, "sinks": bias, "softcap": 3.0})]:
             self.call(scaling=0.5, **options)
-            self.assertEqual(self.ours.pop()[3], {"scale": 0.5, "softcap": 0.0, "sinks": None, "layout": "bshd"} | terms)
+            self.assertEqual(self.ours.pop()[3], {"scale": 0.5, "softcap": 0.0, "sinks": None, "dropout_p": 0.0, "layout": "bshd"} | terms)
         self.call(position_bias=bias)
         self.assertEqual((self.ours[-1][3]["causal"], self.ours[-1][3]["bias"]), (True, bias))
         self.assertEqual(self.theirs, [])
 
     def test_sdpa_answers_the_rest_and_says_so_once(self):
         mask, other = Tensor((2, 1, 100, 99), "bool"), Tensor((2, 4, 100, 32))
-        for options, reason in [({"mask": mask}, "a mask of the shape"), ({"dropout": 0.1}, "dropout"), ({"cache": "pages"}, "cache"),
+        for options, reason in [({"mask": mask}, "a mask of the shape"), ({"dropout": 1.0}, "a dropout of all"), ({"cache": "pages"}, "cache"),
                                 ({"position_bias": mask}, "a position_bias of bool"), ({"output_attentions": True}, "output_attentions"),
                                 ({"query": Tensor((2, 8, 100, 64), device="cpu")}, "tensors on cpu"),
                                 ({"query": Tensor((2, 8, 100, 64), "fp32")}, "fp32"), ({"value": other}, "a head_dim of 64 for keys and 32"),
@@ -596,8 +609,8 @@ class Transformers(unittest.TestCase):
         lengths = Tensor((4,), "i32")
         mask = Tensor((2, 1, 100, 99), "bool")
         for options, words in [({"s_aux": lengths, "mask": mask}, "sinks .* with a mask of the shape"), ({"softcap": 50.0, "mask": mask}, "softcap with a mask of the shape"),
-                               ({"softcap": 50.0, "dropout": 0.1}, "softcap with dropout"), ({"cu_seq_lens_q": lengths}, "packed sequences .* with 2 batch entries"),
-                               ({"cu_seq_lens_q": lengths, "dropout": 0.1}, "packed sequences .* with dropout")]:
+                               ({"softcap": 50.0, "dropout": 1.0}, "softcap with a dropout of all"), ({"cu_seq_lens_q": lengths}, "packed sequences .* with 2 batch entries"),
+                               ({"cu_seq_lens_q": lengths, "dropout": 1.0}, "packed sequences .* with a dropout of all")]:
             with self.assertRaisesRegex(NotImplementedError, f"attune does not serve .*{words}.*attn_implementation="):
                 self.call(**options)
         self.assertEqual((len(self.ours), len(self.theirs)), (0, 0))
@@ -610,10 +623,10 @@ class Transformers(unittest.TestCase):
         self.query, self.key = Tensor((1, 8, 100, 64)), Tensor((1, 4, 100, 64))
         begins, of_keys = Tensor((5,), "i32"), Tensor((5,), "i32")
         for options, wanted in [({}, {"causal": True, "window": None}), ({"is_causal": False}, {"causal": False, "window": None})]:
-            out, none = self.call(cu_seq_lens_q=begins, cu_seq_lens_k=of_keys, scaling=0.5, s_aux=of_keys, **options)
+            out, none = self.call(cu_seq_lens_q=begins, cu_seq_lens_k=of_keys, scaling=0.5, s_aux=of_keys, dropout=0.5, **options)
             *shapes, given = self.ours.pop()
             self.assertEqual((shapes, out.shape, none), ([(100, 8, 64), (100, 4, 64), (100, 4, 64)], (1, 100, 8, 64), None))
-            self.assertEqual(given, {"layout": "bshd", "scale": 0.5, "softcap": 0.0, "sinks": of_keys, "cu_seqlens_q": begins, "cu_seqlens_kv": of_keys, **wanted})
+            self.assertEqual(given, {"layout": "bshd", "scale": 0.5, "softcap": 0.0, "sinks": of_keys, "dropout_p": 0.5, "cu_seqlens_q": begins, "cu_seqlens_kv": of_keys, **wanted})
         self.call(cu_seq_lens_q=begins)
         self.assertIs(self.ours.pop()[-1]["cu_seqlens_kv"], begins)
 

@@ -30,7 +30,7 @@ OF_TENSORS = {"pass", "dtype", "batch", "heads_q", "heads_kv", "seq_q", "seq_kv"
 # What is timed: a call has the lengths that it has.
 OF_TIMING = {"distribution"}
 # By several options, or by members with other names.
-OPTIONS_OF = {"mask": {"causal", "top_left", "window"}}
+OPTIONS_OF = {"mask": {"causal", "top_left", "window"}, "dropout": {"dropout_p"}}
 MEMBERS_OF = {"pass": "pass_", "scale": "softmax_scale", "lengths": "used_lengths"}
 
 

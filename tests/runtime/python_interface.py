@@ -34,7 +34,7 @@ def tensors(**options):
 
 class Structs(unittest.TestCase):
     def test_they_have_the_sizes_of_the_header(self):
-        self.assertEqual(ctypes.sizeof(_library.Problem), 160)
+        self.assertEqual(ctypes.sizeof(_library.Problem), 184)
         self.assertEqual(ctypes.sizeof(_library.Operand), 40)
 
     def test_the_library_reads_their_fields(self):
@@ -134,7 +134,7 @@ class Attention(unittest.TestCase):
 
     def test_problem_and_views_follow_the_layout(self):
         q, k = Tensor((2, 100, 8, 64), address=0x1008), Tensor((2, 300, 4, 64))
-        call = _calls.Checked(q, k, k, (True, None, "bshd", False, None, None, False, 0.0), _library.FORWARD)
+        call = _calls.Checked(q, k, k, (True, None, "bshd", False, None, None, False, 0.0, 0.0), _library.FORWARD)
         problem = call.problem
         self.assertEqual((problem.batch, problem.heads_q, problem.heads_kv, problem.seq_q, problem.seq_kv), (2, 8, 4, 100, 300))
         self.assertEqual((problem.mask, problem.alignment, problem.device), (_library.MASK_CAUSAL, 2, 1))
@@ -147,7 +147,7 @@ class Attention(unittest.TestCase):
         q, k = Tensor((2, 100, 8, 64)), Tensor((2, 300, 4, 64))
 
         def sides(window, causal=False):
-            problem = _calls.Checked(q, k, k, (causal, None, "bshd", False, window, None, False, 0.0), _library.FORWARD).problem
+            problem = _calls.Checked(q, k, k, (causal, None, "bshd", False, window, None, False, 0.0, 0.0), _library.FORWARD).problem
             self.assertEqual(problem.mask, _library.MASK_WINDOW)
             return problem.window_left, problem.window_right
 
@@ -303,7 +303,7 @@ class Backward(unittest.TestCase):
 
     def test_deterministic_is_as_pytorch_says_unless_the_call_does(self):
         def asked(deterministic):
-            options = (False, None, "bhsd", False, None, deterministic, False, 0.0)
+            options = (False, None, "bhsd", False, None, deterministic, False, 0.0, 0.0)
             return _calls.Checked(self.q, self.k, self.v, options, _library.BACKWARD).problem.deterministic
 
         self.assertEqual([asked(None), asked(False), asked(True)], [0, 0, 1])
@@ -311,7 +311,7 @@ class Backward(unittest.TestCase):
             self.assertEqual([asked(None), asked(False), asked(True)], [1, 0, 1])
 
     def test_views_and_alignment(self):
-        call = _calls.Checked(self.q, self.k, self.v, (False, None, "bhsd", False, None, None, False, 0.0), _library.BACKWARD)
+        call = _calls.Checked(self.q, self.k, self.v, (False, None, "bhsd", False, None, None, False, 0.0, 0.0), _library.BACKWARD)
         self.assertEqual((call.problem.pass_, call.problem.alignment), (1, 16))
         grads = (Tensor(self.q.shape, address=1 << 8), Tensor(self.k.shape, address=2 << 8), Tensor(self.v.shape, address=3 << 8))
         operands = call.operands(Tensor(self.q.shape, address=5 << 8), Tensor(self.q.shape, address=4 << 8), grads)
@@ -357,7 +357,7 @@ class Operators(unittest.TestCase):
                     unittest.mock.patch.object(torch.ops.attune_kernels, "forward", forward, create=True):
                 self.assertEqual(attune.attention(*tensors(), causal=True, window=(7, None), return_lse=True), ("out", "lse"))
                 self.assertEqual(attune.attention(*tensors(), scale=2, deterministic=True), "out")
-        self.assertEqual(asked, 2 * [(True, None, "bhsd", False, [7, 0], None, False, 0.0), (False, 2, "bhsd", False, None, True, False, 0.0)])
+        self.assertEqual(asked, 2 * [(True, None, "bhsd", False, [7, 0], None, False, 0.0, 0.0), (False, 2, "bhsd", False, None, True, False, 0.0, 0.0)])
 
 
 class Sdpa(unittest.TestCase):

@@ -146,6 +146,33 @@ class Kinds(unittest.TestCase):
         self.assertEqual(call().alignment, 16)
         self.assertEqual(len(_calls._forward_launchers), kinds)
 
+    def test_dropout(self):
+        q, k, v, out, grad_out = (self.tensor() for _ in range(5))
+        lse, state = Tensor((2, 4, 100), "fp32"), self.tensor((2,), dtype="int64")
+        attune.attention(q, k, v, dropout_p=0.25, dropout_state=state)
+        launch = self.library.launches[-1]
+        self.assertEqual((launch["problem"].dropout, launch["operands"][_library.DROPOUT_STATE]), (0.25, state.address))
+        attune.backward(grad_out, q, k, v, out, lse, dropout_p=0.25, dropout_state=state)
+        launch = self.library.launches[-1]
+        self.assertEqual((launch["problem"].dropout, launch["operands"][_library.DROPOUT_STATE]), (0.25, state.address))
+        drawn = self.tensor((2,), dtype="int64")
+        with unittest.mock.patch.object(attune, "new_dropout_state", lambda device: drawn):
+            attune.attention(q, k, v, dropout_p=0.25)
+        self.assertEqual(self.library.launches[-1]["operands"][_library.DROPOUT_STATE], drawn.address)
+        attune.attention(q, k, v, dropout_state=state)  # which nobody asks for
+        self.assertEqual(self.library.launches[-1]["problem"].dropout, 0)
+        for p in (1.0, -0.1, float("nan"), 1e-60):
+            with self.assertRaisesRegex(ValueError, "dropout_p is .*: it must be at least 0 and less than 1"):
+                attune.attention(q, k, v, dropout_p=p, dropout_state=state)
+        with self.assertRaisesRegex(ValueError, "invariant with dropout_p"):
+            attune.attention(q, k, v, dropout_p=0.1, dropout_state=state, invariant=True)
+        with self.assertRaisesRegex(ValueError, "dropout_p needs a dropout_state here"):
+            attune.backward(grad_out, q, k, v, out, lse, dropout_p=0.25)
+        for wrong, words in ((self.tensor((3,), dtype="int64"), "it must have .2,., a number for the seed and the offset"),
+                             (self.tensor((2,), dtype="int32"), "it must be int64")):
+            with self.assertRaisesRegex((TypeError, ValueError), "dropout_state.*" + words):
+                attune.attention(q, k, v, dropout_p=0.25, dropout_state=wrong)
+
     def test_sinks(self):
         q, k, v, out, grad_out = (self.tensor() for _ in range(5))
         lse, places = Tensor((2, 4, 100), "fp32"), list(range(_library.LSE + 1))
@@ -154,14 +181,14 @@ class Kinds(unittest.TestCase):
             attune.attention(q, k, v, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((launch["problem"].sink, list(launch["operands"])), (1, [*places, _library.SINKS, _library.SEQUSED_Q, _library.SEQUSED_KV, _library.ALIBI_SLOPES, _library.BIAS,
-                                                                                           _library.ATTENTION_MASK, _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV]))
+                                                                                           _library.ATTENTION_MASK, _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV, _library.DROPOUT_STATE]))
             self.assertEqual(launch["operands"][_library.SINKS], sinks.address)
             self.assertEqual([launch[name] for name in "qkv"], [one.address for one in (q, k, v)])
             grads = attune.backward(grad_out, q, k, v, out, lse, sinks=sinks)
             launch = self.library.launches[-1]
             self.assertEqual((len(grads), launch["problem"].sink), (4, 1))
             self.assertEqual(list(launch["operands"]), [*range(_library.BIAS + 1), _library.D_BIAS, _library.ATTENTION_MASK,
-                                                            _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV])
+                                                            _library.CU_SEQLENS_Q, _library.CU_SEQLENS_KV, _library.DROPOUT_STATE])
             self.assertEqual([launch["operands"][name] for name in (_library.SINKS, _library.D_SINKS)], [sinks.address, grads[3].address])
         self.assertEqual(self.library.asked_for_workspace, 2)
         attune.attention(q, k, v)  # of another kind

@@ -441,8 +441,8 @@ class Failures(Case):
 
     def test_structs_of_another_size(self):
         q, k, v = tensors()
-        with self.assertRaisesRegex(ValueError, "a struct has 8 bytes: it must have 160"):
-            extension.add_forward(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0), 1, bytes(8), bytes(200), 0, 0, (2, 4, 100))
+        with self.assertRaisesRegex(ValueError, "a struct has 8 bytes: it must have 184"):
+            extension.add_forward(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0, 0.0), 1, bytes(8), bytes(200), 0, 0, (2, 4, 100))
         self.assertEqual(extension.kinds(), (0, 0))
 
 
@@ -470,17 +470,17 @@ class Tables(Case):
         self.assertEqual(self.by_python, 10)
 
     def test_the_table_is_bounded_by_itself(self):
-        options = (False, None, "bhsd", False, None, None, False, 0.0)
+        options = (False, None, "bhsd", False, None, None, False, 0.0, 0.0)
         added = 0
         for seq in range(1, 5000):
             q = Tensor((1, 1, seq, 64))
-            added += extension.add_forward(q, q, q, options, 1, bytes(160), bytes(200), 0, 0, (1, 1, seq))
+            added += extension.add_forward(q, q, q, options, 1, bytes(184), bytes(200), 0, 0, (1, 1, seq))
         self.assertEqual((added, extension.kinds()), (4096, (4096, 0)))
 
     def test_nothing_is_kept_of_a_call(self):
         q, k, v = tensors()
         each = for_backward()
-        options = (True, None, "bhsd", False, (3, 4), False, False, 0.0)
+        options = (True, None, "bhsd", False, (3, 4), False, False, 0.0, 0.0)
         calls = [lambda: _calls.forward(q, k, v, options, None, True), lambda: _calls.backward(each[3], *each[:3], *each[4:], None, options)]
         watched = [q, k, v, *each, options, None, True]
         for call in calls:

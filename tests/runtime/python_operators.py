@@ -603,7 +603,7 @@ class Functions(unittest.TestCase):
                 self.assertFalse(_calls._known_calls.use_shims({one: where for one, where in addresses.items() if one != name}), name)
         self.assertRaises(RuntimeError, _operators.implement, _operators.ATTENTION, "CPU")
         q, k, v = tensors()
-        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0)))
+        self.assertIsNone(_calls._known_calls.attend(q, k, v, (False, None, "bhsd", False, None, None, False, 0.0, 0.0)))
         with self.assertRaises(TypeError):
             _calls._known_calls.use_shims(None)
 

@@ -49,7 +49,7 @@ class PeerSuites(unittest.TestCase):
                                    for names, values in axes.items()]
             return function
 
-        output = marked("test_output", dropout_p=[0.0, 0.17], has_qv=[False, True], seqlen_q_and_seqlen_k=[(1, 2), (3, 4), (5, 6)], d=list(range(50)))
+        output = marked("test_output", dtype=["bfloat16", "float8_e4m3fn"], has_qv=[False, True], seqlen_q_and_seqlen_k=[(1, 2), (3, 4), (5, 6)], d=list(range(50)))
         other = marked("test_kvcache_output", d=[32, 64])
         single = marked("test_single")
         return {f"fa2/{function.__name__}": self.script.Test("fa2", function) for function in (output, other, single)}
@@ -58,13 +58,13 @@ class PeerSuites(unittest.TestCase):
         tests = self.made_up()
         cases, probes, sizes, refused = self.script.choose(tests, None, (1, 10), 1)
         self.assertEqual(sizes, {"fa2/test_output": 600, "fa2/test_kvcache_output": 2, "fa2/test_single": 1})
-        self.assertEqual(refused, {"fa2/test_output": {"dropout": 300, "qv": 150}, "fa2/test_kvcache_output": {self.script.CACHE: 2}})
+        self.assertEqual(refused, {"fa2/test_output": {"FP8": 300, "qv": 150}, "fa2/test_kvcache_output": {self.script.CACHE: 2}})
         self.assertEqual(len(cases), 15 + 1)
         self.assertEqual(len(set(cases)), len(cases))
         for name, number in cases:
             parameters = tests[name].parameters(number)
-            self.assertEqual((parameters.get("dropout_p", 0), parameters.get("has_qv", False)), (0, False))
-        self.assertEqual(sorted(feature for *_, feature in probes), [self.script.CACHE] * 2 + ["dropout"] * 2 + ["qv"] * 2)
+            self.assertEqual((parameters.get("dtype", "bfloat16"), parameters.get("has_qv", False)), ("bfloat16", False))
+        self.assertEqual(sorted(feature for *_, feature in probes), ["FP8"] * 2 + [self.script.CACHE] * 2 + ["qv"] * 2)
         self.assertEqual(self.script.choose(tests, None, (1, 10), 1)[0], cases)
         self.assertNotEqual(self.script.choose(tests, None, (1, 10), 2)[0], cases)
         every = self.script.choose(tests, None, (1, 1), 1)[0]
@@ -73,7 +73,7 @@ class PeerSuites(unittest.TestCase):
         self.assertEqual(len(self.script.choose(tests, pattern, (1, 1), 1)[0]), 1)
 
     def test_what_is_not_served_is_known_by_name_or_parameter(self):
-        for name, parameters, feature in [("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 0.0, "alibi": False}, None),
+        for name, parameters, feature in [("test_flash_attn_output", {"dropout_p": 0.17, "softcap": 0.0, "alibi": False}, None),
                                           ("test_flash_attn_output", {"dropout_p": 0.0, "softcap": 50.0, "alibi": True}, None),
                                           ("test_flash_attn_output", {"dtype": "torch.float8_e4m3fn", "softcap": 15.0}, "FP8"),
                                           ("test_flash_attn_output", {"has_qv": True}, "qv"),

@@ -103,6 +103,61 @@ class Operators(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
 
+class Dropout(unittest.TestCase):
+    """dropout_mask() beside the function that docs/dropout.md states, element by element, and what its bits look like."""
+
+    @staticmethod
+    def philox(low, high, key, rounds):
+        for _ in range(rounds):
+            product = low * 0xD256D193
+            low, high, key = product >> 32 ^ key ^ high, product & 0xFFFFFFFF, (key + 0x9E3779B9) % 2**32
+        return low, high
+
+    def kept(self, state, p, n, i, j):
+        seed, offset = (number % 2**64 for number in state)
+        a = self.philox(offset % 2**32, offset >> 32, seed >> 32, 10)
+        h = self.philox(a[0] ^ n, a[1], seed % 2**32, 10)
+        number = 0
+        for plane in (0, 2**31):
+            words = self.philox(h[0] ^ (32 * (i // 16) + 4 * (i % 8) + j % 8 // 2), h[1] ^ j // 16 ^ plane, seed % 2**32, 7)
+            number = number << 8 | words[j % 16 // 8] >> 8 * (2 * (j % 2) + i % 16 // 8) & 255
+        eight = round(256 * p)
+        if eight < 256 and abs(eight / 256 - p) <= 0.02 * min(p, 1 - p):
+            return number >> 8 >= eight
+        return number >= min(round(65536 * p), 65535)
+
+    def test_the_mask_is_the_stated_function(self):
+        for state in ((0, 0), (7, 11), (-1, 2**62 + 5), (-2**63, -3)):
+            for p in (0.1, 0.01, 0.5, 0.999):
+                mask = attune.dropout_mask(p, torch.tensor(state), (2, 3, 35, 37))
+                wanted = [[[[self.kept(state, p, 3 * b + h, i, j) for j in range(37)] for i in range(35)] for h in range(3)] for b in range(2)]
+                self.assertTrue(torch.equal(mask, torch.tensor(wanted)))
+
+    def test_probabilities(self):
+        for asked, given in ((0.0, 0.0), (0.1, 26 / 256), (0.2, 51 / 256), (0.5, 0.5), (0.01, round(655.36) / 65536), (1e-6, 0.0), (0.9999999, 65535 / 65536)):
+            self.assertEqual(attune.realized_dropout(asked), given)
+        for wrong in (1.0, -0.1, float("nan")):
+            self.assertRaisesRegex(ValueError, "dropout_p is", attune.realized_dropout, wrong)
+
+    def test_shares_are_those_of_the_probability(self):
+        """Within four standard deviations, of all, each row, each column and each head; and neighbours do not know of each other."""
+        shape = (2, 4, 512, 512)
+        for p in (0.1, 0.01):
+            share = 1 - attune.realized_dropout(p)
+            masks = [attune.dropout_mask(p, torch.tensor(state), shape) for state in ((1, 0), (1, 1), (2, 0), (1 + 2**32, 0))]
+            mask = masks[0].double()
+            for axes in ((0, 1, 2, 3), (2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)):
+                count = mask.numel() / (mask.mean(axes).numel())
+                apart = (mask.mean(axes) - share).abs().max().item() / (share * (1 - share) / count) ** 0.5
+                self.assertLess(apart, 4 + 1.5 * (mask.mean(axes).numel() > 8), (p, axes))  # the most of 512 may be 5.5
+            centred = mask - share
+            pairs = [centred[:, :, 1:] * centred[:, :, :-1], centred[..., 1:] * centred[..., :-1], centred[:, 1:] * centred[:, :-1],
+                     centred[1:] * centred[:-1], centred[:, :, 8:] * centred[:, :, :-8], centred[..., 8:] * centred[..., :-8],
+                     centred[..., 16:] * centred[..., :-16], *(centred * (other.double() - share) for other in masks[1:])]
+            for number, products in enumerate(pairs):
+                self.assertLess(abs(products.mean().item()) / (share * (1 - share)) * products.numel() ** 0.5, 4, (p, number))
+
+
 class Eager(unittest.TestCase):
     """Calls that reach the library, which writes them down: tensors of the CPU pass for those of a GPU. The extension serves those that come
     again, if it is there, and the Python code otherwise; either way the results are the same."""
@@ -255,7 +310,7 @@ class Eager(unittest.TestCase):
     def test_tensors_without_memory_of_their_own(self):
         """Each looks like q, of which a call was served."""
         q, k, v = self.q, self.k, self.v
-        options = (False, None, "bhsd", False, None, None, False, 0.0)
+        options = (False, None, "bhsd", False, None, None, False, 0.0, 0.0)
         self.served(lambda: attune.attention(q, k, v))
         self.assertIsNotNone(_calls._known_calls.forward(q, k, v, options, False))
         launches = len(self.library.launches)

@@ -8,7 +8,7 @@ from attune_kernels import _library
 
 _FUNCTION = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Operand), c_size_t, c_void_p, c_size_t, c_void_p)
 _NAMES = ("q", "k", "v", "o", "lse", "d_q", "d_k", "d_v", "d_o", "d_lse", "sinks", "d_sinks", "seqused_q", "seqused_kv", "alibi_slopes", "bias",
-          "attention_mask", "d_bias", "cu_seqlens_q", "cu_seqlens_kv")  # by number
+          "attention_mask", "d_bias", "cu_seqlens_q", "cu_seqlens_kv", "dropout_state")  # by number
 _WITHOUT_STRIDES = ("lse", "d_lse")
 
 

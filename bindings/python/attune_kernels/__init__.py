@@ -23,14 +23,16 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops
+from ._dropout import dropout_mask, new_dropout_state, realized_dropout
 from ._library import AttuneError, set_log_callback
-from ._options import terms_of, without_repeats
+from ._options import Options, terms_of, without_repeats
 from ._provide import provide_flash_attn
 from ._reasons import tell_once
 from ._sdpa import disable_sdpa, enable_sdpa
 
-__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "enable_sdpa", "load_pack",
-           "prepare", "prepare_backward", "provide_flash_attn", "set_log_callback", "unsupported", "version"]
+__all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "dropout_mask", "enable_sdpa",
+           "load_pack", "new_dropout_state", "prepare", "prepare_backward", "provide_flash_attn", "realized_dropout", "set_log_callback",
+           "unsupported", "version"]
 
 
 def version():
@@ -84,7 +86,7 @@ def _outside_graphs(function):
 def attention(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, return_lse=False, out=None, deterministic=None,
     invariant=False, softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None, cu_seqlens_q=None,
-    cu_seqlens_kv=None
+    cu_seqlens_kv=None, dropout_p=0.0, dropout_state=None
 ):
     """softmax(scale * q k^T + mask) v, differentiable once with respect to q, k and v, and to sinks and bias.
 
@@ -125,33 +127,41 @@ def attention(
     out and gradients are 0. Rows before the first one, where cu_seqlens_q[0] is not 0, are not written. bias and attention_mask, which are alike
     in their queries and keys then, have elements for the first ones of each sequence, as many as the longest one has: what a sequence has more does
     not count. There is no invariance.
+    dropout_p: elements of the softmax are dropped with this probability, at least 0 and less than 1, and those that are kept divided by the share
+    of them, 1 - realized_dropout(dropout_p); lse does not know of it. It is always in force: pass 0.0 where a model is not trained.
+    dropout_state: (2,) int64 on the device, a seed and an offset, from which and from the batch entry (or sequence), head, query and key follows
+    what is dropped; dropout_mask() shows it. None: a new one is drawn from PyTorch's generator of the device, so that torch.manual_seed()
+    reproduces it, checkpoints replay it, and each replay of a CUDA graph drops other elements.
     Runs on the device's current stream. Under torch.compile with out given, the graph breaks at the call. Under torch.func, vmap and grad
     work as on PyTorch's own attention. Raises ValueError, TypeError or AttuneError, and NotImplementedError for forward-mode
     differentiation.
     """
+    if dropout_p or dropout_state is not None:
+        dropout_state = _state_of_dropout(dropout_p, dropout_state, q)
     if cu_seqlens_q is not None or cu_seqlens_kv is not None:
-        return _attention_of_packed(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), out, return_lse,
-                                    (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv))
+        return _attention_of_packed(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p), out, return_lse,
+                                    (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state))
     if torch.compiler.is_compiling():
         if out is not None:
             return _outside_graphs(attention)(q, k, v, causal=causal, scale=scale, layout=layout, top_left=top_left, window=window,
                                               return_lse=return_lse, out=out, deterministic=deterministic, invariant=invariant,
                                               softcap=softcap, sinks=sinks, seqused_q=seqused_q, seqused_kv=seqused_kv,
-                                              alibi_slopes=alibi_slopes, bias=bias, attention_mask=attention_mask)
+                                              alibi_slopes=alibi_slopes, bias=bias, attention_mask=attention_mask,
+                                              dropout_p=dropout_p, dropout_state=dropout_state)
         q, k, v = _ops.as_autocast_has_them(q, k, v)
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
-        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap), terms)
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, dropout_state=dropout_state)
+        out, lse = _ops.forward(q, k, v, (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p), terms)
         return (out, lse) if return_lse else out
     if torch.is_autocast_enabled("cuda"):
         q, k, v = _ops.as_autocast_has_them(q, k, v)
     if forward_ad._current_level >= 0:
         _refuse_forward_mode(q, k, v, sinks, bias)
-    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
     is_differentiated = torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias)
     if out is not None and is_differentiated:
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
-    if any(term is not None for term in (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)):
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask)
+    if any(term is not None for term in (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, dropout_state)):
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, dropout_state=dropout_state)
         if out is None and (is_differentiated or _operators_are_watched()):
             out, lse = _ops.forward(q, k, v, options, terms)
         else:
@@ -166,6 +176,13 @@ def attention(
     else:
         out, lse = _calls.forward(q, k, v, options, out, return_lse)
     return (out, lse) if return_lse else out
+
+
+def _state_of_dropout(dropout_p, state, q):
+    """Of a call that may lack one, or has one in vain."""
+    if not dropout_p:
+        return None
+    return new_dropout_state(q.device) if state is None and isinstance(q, torch.Tensor) else state
 
 
 def _as_kernels_take_them(numbers):
@@ -214,12 +231,12 @@ def _packed_outside_graphs(q, k, v, options, out, return_lse, terms):
     return _calls.forward(q, k, v, options, out, return_lse, terms=terms)
 
 
-def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q=None, cu_seqlens_kv=None):
+def _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q=None, cu_seqlens_kv=None, dropout_state=None):
     """What requires a gradient must not miss it in silence."""
     if isinstance(alibi_slopes, torch.Tensor) and alibi_slopes.requires_grad and torch.is_grad_enabled():
         raise ValueError("alibi_slopes requires a gradient, and slopes get none: pass alibi_slopes.detach()")
     return terms_of(_as_kernels_take_them(sinks), seqused_q, seqused_kv, _as_kernels_take_them(alibi_slopes), _pairs_of_kernels("bias", bias),
-                    _pairs_of_kernels("attention_mask", attention_mask), cu_seqlens_q, cu_seqlens_kv)
+                    _pairs_of_kernels("attention_mask", attention_mask), cu_seqlens_q, cu_seqlens_kv, dropout_state)
 
 
 def _pairs_of_kernels(name, tensor):
@@ -320,6 +337,8 @@ def backward(
     attention_mask=None,
     cu_seqlens_q=None,
     cu_seqlens_kv=None,
+    dropout_p=0.0,
+    dropout_state=None,
     bias_gradient=False,
 ):
     """Gradients of a loss with respect to q, k and v, from those with respect to out and lse. attention() needs no such call: autograd
@@ -331,8 +350,8 @@ def backward(
     With sinks, float32 here, grads has a fourth tensor like them, and so has what is returned; with bias_gradient one more, like bias.
     Returns (grad_q, grad_k, grad_v). Runs on the device's current stream. Raises ValueError, TypeError or AttuneError.
     """
-    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
+    terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
     if cu_seqlens_q is not None or cu_seqlens_kv is not None:
         return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, options, grads, terms)
     if grads is None and (torch.compiler.is_compiling() or _operators_are_watched()):
@@ -365,14 +384,15 @@ def _lse_in_one_batch_entry(name, tensor):
 @_outside_graphs
 def unsupported(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, deterministic=None, invariant=False, softcap=0.0,
-    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None
+    sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None,
+    dropout_p=0.0, dropout_state=None
 ):
     """Why attention() does not serve tensors like these, in a sentence that says what to do; None if it does, and so does its backward pass
     where one of them requires a gradient. For programs that have another way. Nothing is compiled or launched. Raises AttuneError where the
     question cannot be answered, and OSError without the library."""
-    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
     try:
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
         q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     except ValueError as error:
         return str(error)
@@ -396,7 +416,7 @@ def _backward_outside_graphs(*arguments):
 @_outside_graphs
 def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, invariant=False,
             softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None,
-            cu_seqlens_q=None, cu_seqlens_kv=None):
+            cu_seqlens_q=None, cu_seqlens_kv=None, dropout_p=0.0, dropout_state=None):
     """Compiles for tensors like these ahead of the first call, which a capture into a CUDA graph needs. Threads that prepare different
     kernels compile side by side.
 
@@ -404,8 +424,8 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
     """
     q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
-    options = (causal, scale, layout, top_left, window, None, invariant, softcap)
-    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+    options = (causal, scale, layout, top_left, window, None, invariant, softcap, dropout_p)
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
     return Prepared(_calls.Checked(q, k, v, options, _library.FORWARD, terms=terms), config)
 
 
@@ -413,13 +433,13 @@ def prepare(q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False,
 def prepare_backward(
     q, k, v, *, causal=False, scale=None, layout="bhsd", top_left=False, window=None, config=None, deterministic=None, invariant=False,
     softcap=0.0, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None, bias=None, attention_mask=None,
-    cu_seqlens_q=None, cu_seqlens_kv=None, bias_gradient=False
+    cu_seqlens_q=None, cu_seqlens_kv=None, dropout_p=0.0, dropout_state=None, bias_gradient=False
 ):
     """The same for backward(), which attention() too runs in its backward pass: with bias_gradient where bias requires a gradient."""
     q, k, v = _in_batch_entries(cu_seqlens_q is not None or cu_seqlens_kv is not None, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
-    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap)
-    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+    options = (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
+    terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
     return PreparedBackward(_calls.Checked(q, k, v, options, _library.BACKWARD, terms=terms, bias_gradient=bias_gradient), config,
                             bias_gradient)
 
@@ -450,7 +470,7 @@ class Prepared(_PreparedPass):
 
     @_outside_graphs
     def __call__(self, q, k, v, *, out=None, return_lse=False, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
-                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None):
+                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None, dropout_state=None):
         is_packed = cu_seqlens_q is not None or cu_seqlens_kv is not None
         q, k, v = _in_batch_entries(is_packed, q, k, v)
         if is_packed and out is not None:
@@ -460,7 +480,8 @@ class Prepared(_PreparedPass):
         _refuse_forward_mode(q, k, v, sinks, bias)
         if torch.is_grad_enabled() and _calls.needs_grad(q, k, v, out, sinks, bias):
             raise ValueError("a prepared call cannot be differentiated: use attention(), or call under torch.no_grad()")
-        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+        dropout_state = _state_of_dropout(Options._make(self._options).dropout_p, dropout_state, q)
+        terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
         out, lse = _calls.forward(q, k, v, self._options, out, return_lse, self._handle, terms)
         if is_packed:
             out, lse = out[0], lse[0] if return_lse else None
@@ -477,9 +498,9 @@ class PreparedBackward(_PreparedPass):
 
     @_outside_graphs
     def __call__(self, grad_out, q, k, v, out, lse, *, grad_lse=None, grads=None, sinks=None, seqused_q=None, seqused_kv=None, alibi_slopes=None,
-                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None):
+                 bias=None, attention_mask=None, cu_seqlens_q=None, cu_seqlens_kv=None, dropout_state=None):
         _refuse_transforms()
-        terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv)
+        terms = terms_of(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state)
         if cu_seqlens_q is not None or cu_seqlens_kv is not None:
             return _backward_of_packed(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, terms, self._handle)
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle, terms, self._bias_gradient)

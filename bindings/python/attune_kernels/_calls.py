@@ -48,6 +48,7 @@ def forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=N
         kind = None
     if launcher is None:
         checked = Checked(q, k, v, options, _library.FORWARD, terms=terms)
+        checked.require_state_of_dropout()
         if out is not None:
             check_like("out", out, "q", q)
         if checked.is_empty:
@@ -126,6 +127,7 @@ def _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grad
     if launcher is None:
         checked = Checked(q, k, v, options, _library.BACKWARD, terms=terms, bias_gradient=bias_gradient)
         checked.check_backward(grad_out, out, lse, grad_lse, grads)
+        checked.require_state_of_dropout()
     if torch.is_grad_enabled() and needs_grad(grad_out, q, k, v, out, lse, grad_lse, sinks, *(grads or ())):
         raise ValueError("backward() cannot be differentiated: call it under torch.no_grad(), or use attention()")
     if launcher is None and not checked.is_empty:
@@ -341,7 +343,7 @@ class Checked:
     def __init__(self, q, k, v, options, pass_, traced=False, terms=None, bias_gradient=False):
         self.options, self.terms, self.sinks = options, terms, None if terms is None else terms.sinks
         self.differentiated_bias = terms.bias if bias_gradient and terms is not None else None
-        causal, scale, layout, top_left, window, deterministic, invariant, softcap = Options._make(options)
+        causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p = Options._make(options)
         if layout not in LAYOUTS:
             raise ValueError(f"layout is {layout!r}: it must be 'bhsd' or 'bshd'")
         if top_left and not causal:
@@ -361,6 +363,11 @@ class Checked:
         capped = ctypes.c_float(softcap).value
         if not 0 <= capped < float("inf") or (softcap != 0 and capped == 0):
             raise ValueError(f"softcap is {softcap}: it must be positive and finite, also as a float32 (where it is {capped}), or 0 for none")
+        dropped = ctypes.c_float(dropout_p).value
+        if not 0 <= dropped < 1 or (dropout_p != 0 and dropped == 0):
+            raise ValueError(f"dropout_p is {dropout_p}: it must be at least 0 and less than 1, also as a float32 (where it is {dropped})")
+        if dropped != 0 and invariant:
+            raise ValueError("invariant with dropout_p: what is dropped hangs on the batch entry and the head; leave one of them out")
         sides = None if window is None else window_sides(window, causal, top_left)
         self.lse_shape = q.shape[0], q.shape[self.head_axis], q.shape[self.seq_axis]
         self.is_packed = terms is not None and (terms.cu_seqlens_q is not None or terms.cu_seqlens_kv is not None)
@@ -405,6 +412,7 @@ class Checked:
             packed=self.is_packed,
             max_seq_q=self.longest[0],
             max_seq_kv=self.longest[1],
+            dropout=dropout_p,
         )
         if sides is not None:
             self.problem.window_left, self.problem.window_right = sides
@@ -476,13 +484,17 @@ class Checked:
             raise ValueError(f"q has {self.q.shape[0]} batch entries: packed sequences lie in one, of all rows")
         return begins.shape[0] - 1
 
+    def require_state_of_dropout(self):
+        if Options._make(self.options).dropout_p != 0 and (self.terms is None or self.terms.dropout_state is None):
+            raise ValueError("dropout_p needs a dropout_state here: that of the call of attention(), as new_dropout_state() makes one")
+
     @property
     def has_used_lengths(self):
         return self.terms is not None and (self.terms.seqused_q is not None or self.terms.seqused_kv is not None)
 
     def _check_term(self, term, name, tensor):
         sequences = self.terms.cu_seqlens_q.shape[0] - 1 if self.is_packed else self.lse_shape[0]
-        extents = dict(batch=sequences, begins=sequences + 1, heads=self.lse_shape[1], queries=self.longest[0] or self.lse_shape[2],
+        extents = dict(batch=sequences, begins=sequences + 1, seed_and_offset=2, heads=self.lse_shape[1], queries=self.longest[0] or self.lse_shape[2],
                        keys=self.longest[1] or self.k.shape[self.seq_axis])
         shape = tuple(extents[extent] for extent in term.extents)
         if not isinstance(tensor, torch.Tensor):

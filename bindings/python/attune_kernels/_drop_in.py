@@ -2,7 +2,7 @@
 
 import torch
 
-from . import attention
+from . import attention, dropout_mask, new_dropout_state
 
 
 class NotServed(NotImplementedError):
@@ -19,7 +19,6 @@ class NotServed(NotImplementedError):
 
 
 _INSTEAD = {
-    "dropout": "pass dropout_p=0.0; torch.nn.functional.scaled_dot_product_attention has dropout_p",
     "FP8": "cast q, k and v to torch.bfloat16 and leave the descale factors out",
     "qv": "pass qv=None; where both head dims add up to at most 256, concatenate qv to q and v to k, and pad v with zeros",
     "attention_chunk": "pass attention_chunk=0, or make one call for each chunk",
@@ -44,7 +43,7 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
     """(out, lse or None) of tensors (batch, seq, heads, head_dim) or, with begins, (cu_seqlens_q, cu_seqlens_k), of packed ones (tokens, heads,
     head_dim), whose lse is (heads, tokens). causal and window_size are aligned bottom right, -1 opens a side of the
     window, a softcap that is not positive is none, and a head_dim that is no multiple of 8 is padded with zeros, as flash-attn has them. lse is
-    -inf where a query sees nothing. terms: others of attention()'s tensors."""
+    -inf where a query sees nothing. terms: others of attention()'s arguments."""
     head_dim, batch = _check(q, k, v, begins)
     if softmax_scale is None:
         softmax_scale = head_dim**-0.5
@@ -74,6 +73,48 @@ def attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, 
     )
     out, lse = result if wants_lse else (result, None)
     return (out[..., :head_dim] if missing else out), lse
+
+
+def dropout_of(dropout_p, q):
+    """attention()'s arguments, with a new state; none without dropout. Raises RuntimeError as flash-attn does."""
+    if dropout_p == 0:
+        return {}
+    if not 0 < dropout_p < 1:
+        raise RuntimeError(f"dropout_p is {dropout_p}: it must be at least 0 and less than 1")
+    if not isinstance(q, torch.Tensor) or q.device.type != "cuda":
+        return {"dropout_p": dropout_p}  # what is wrong is said where tensors are checked
+    return {"dropout_p": dropout_p, "dropout_state": new_dropout_state(q.device)}
+
+
+def signed_exponentials(q, k, softmax_scale, causal, window_size, softcap, alibi_slopes, lengths, dropout_p, dropout_state):
+    """exp(score - the row's largest one) of (batch, seq, heads, head_dim), in q's type, of which dropped elements are negative; 0 where a key is
+    hidden. lengths: None, or the queries and the keys that each batch entry has, the first ones."""
+    batch, queries, heads, head_dim = q.shape
+    keys, group = k.shape[1], heads // k.shape[2]
+    scores = torch.einsum("bihd,bjhd->bhij", q.detach().float(), k.detach().float().repeat_interleave(group, 2))
+    scores *= head_dim**-0.5 if softmax_scale is None else softmax_scale
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
+    i, j = torch.arange(queries, device=q.device)[:, None], torch.arange(keys, device=q.device)
+    of_queries, of_keys = (queries, keys) if lengths is None else (one.view(-1, 1, 1, 1) for one in lengths)
+    distance = j - i - (of_keys - of_queries)
+    if alibi_slopes is not None:
+        scores -= alibi_slopes.reshape(-1, heads, 1, 1) * distance.abs()
+    left, right = (int(side) for side in window_size)
+    hidden = (i >= of_queries) | (j >= of_keys)
+    if left >= 0:
+        hidden = hidden | (distance < -left)
+    if causal or right >= 0:
+        hidden = hidden | (distance > (0 if causal else right))
+    scores.masked_fill_(hidden, -torch.inf)
+    exponentials = torch.exp(scores - scores.amax(-1, keepdim=True)).nan_to_num_(0).to(q.dtype)
+    return torch.where(dropout_mask(dropout_p, dropout_state, (batch, heads, queries, keys)), exponentials, -exponentials)
+
+
+def with_batch(packed, begins, longest):
+    """Packed rows (tokens, heads, head_dim) as (sequences, longest, heads, head_dim), with anything behind those of a sequence."""
+    rows = begins[:-1, None].long() + torch.arange(longest, device=packed.device)
+    return packed[rows.clamp_(max=max(0, packed.shape[0] - 1))]
 
 
 def _check_slopes(batch, heads, slopes):

@@ -8,12 +8,12 @@ import logging
 import os
 import pathlib
 import sys
-from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
 FORWARD, BACKWARD = 0, 1
-Q, K, V, O, LSE, D_Q, D_K, D_V, D_O, D_LSE, SINKS, D_SINKS, SEQUSED_Q, SEQUSED_KV, ALIBI_SLOPES, BIAS, ATTENTION_MASK, D_BIAS, CU_SEQLENS_Q, CU_SEQLENS_KV = range(20)
+Q, K, V, O, LSE, D_Q, D_K, D_V, D_O, D_LSE, SINKS, D_SINKS, SEQUSED_Q, SEQUSED_KV, ALIBI_SLOPES, BIAS, ATTENTION_MASK, D_BIAS, CU_SEQLENS_Q, CU_SEQLENS_KV, DROPOUT_STATE = range(21)
 PAIRS, PAIRS_BATCH, PAIRS_HEADS, PAIRS_QUERIES = 1, 2, 4, 8
 MASK_NONE, MASK_CAUSAL, MASK_CAUSAL_TOP_LEFT, MASK_CAUSAL_OFFSET, MASK_WINDOW = 0, 1, 2, 3, 4
 LOG_LEVELS = {"debug": 0, "info": 1, "warning": 2}
@@ -53,6 +53,10 @@ class Problem(ctypes.Structure):
         ("packed", c_int32),
         ("max_seq_q", c_int64),
         ("max_seq_kv", c_int64),
+        ("dropout", c_float),
+        ("reserved", c_int32),
+        ("dropout_seed", c_uint64),
+        ("dropout_offset", c_uint64),
     ]
 
 
@@ -132,6 +136,7 @@ def load():
             for name, arguments in _SIGNATURES.items():
                 function = getattr(library, name)
                 function.argtypes, function.restype = arguments, c_int
+            library.attune_realized_dropout.argtypes, library.attune_realized_dropout.restype = [c_float], c_double
         except AttributeError as error:
             tried.append(f"{path}: is not of this module's version: {error}")
             continue

@@ -1,10 +1,10 @@
 """attention() as operators of PyTorch, for everything that works on graphs of operators: torch.compile, torch.export, selective checkpoints.
 
-    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap) -> (out, lse)
+    torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p) -> (out, lse)
     torch.ops.attune_kernels.backward(grad_out, q, k, v, out, lse, grad_lse, causal, ...) -> (grad_q, grad_k, grad_v)
-    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, ...)
-        -> (out, lse)
-    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse,
+    torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state,
+        causal, ...) -> (out, lse)
+    torch.ops.attune_kernels.backward_with_terms(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state, out, lse,
         grad_lse, bias_gradient, causal, ...) -> (grad_q, grad_k, grad_v, grad_sinks, grad_bias)
 
 Without sinks grad_sinks is empty, and so is grad_bias unless bias_gradient asks for it.
@@ -114,7 +114,8 @@ def _as_schema_has_them(options):
     if window is not None:
         window = list(_calls.window_sides(window, options.causal, options.top_left))
     return tuple(options._replace(causal=bool(options.causal), top_left=bool(options.top_left), window=window,
-                                  invariant=bool(options.invariant), softcap=float(options.softcap)))
+                                  invariant=bool(options.invariant), softcap=float(options.softcap),
+                                  dropout_p=float(options.dropout_p)))
 
 
 def _options(*given):
@@ -244,8 +245,8 @@ class _TransformedForward(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap):  # each by name, which torch.compile counts
-        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+    def forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p):  # each by name, which torch.compile counts
+        return torch.ops.attune_kernels.forward(q, k, v, causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
 
     setup_context = staticmethod(_keep_for_backward)
     backward = staticmethod(_differentiate_forward)
@@ -257,9 +258,9 @@ class _TransformedBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant,
-                softcap):
+                softcap, dropout_p):
         return torch.ops.attune_kernels.backward(
-            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap)
+            grad_out, q, k, v, out, lse, grad_lse, causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -273,10 +274,10 @@ class _TransformedForwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, scale, layout, top_left, window, deterministic,
-                invariant, softcap):
-        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, causal, scale,
-                                                           layout, top_left, window, deterministic, invariant, softcap)
+    def forward(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state, causal, scale, layout, top_left, window, deterministic,
+                invariant, softcap, dropout_p):
+        return torch.ops.attune_kernels.forward_with_terms(q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state, causal, scale,
+                                                           layout, top_left, window, deterministic, invariant, softcap, dropout_p)
 
     setup_context = staticmethod(_keep_for_backward_with_terms)
     backward = staticmethod(_differentiate_forward_with_terms)
@@ -287,11 +288,11 @@ class _TransformedBackwardWithTerms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse, grad_lse, bias_gradient, causal,
-                scale, layout, top_left, window, deterministic, invariant, softcap):
+    def forward(grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state, out, lse, grad_lse, bias_gradient, causal,
+                scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p):
         return torch.ops.attune_kernels.backward_with_terms(
-            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, out, lse, grad_lse, bias_gradient, causal, scale,
-            layout, top_left, window, deterministic, invariant, softcap)
+            grad_out, q, k, v, sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, cu_seqlens_q, cu_seqlens_kv, dropout_state, out, lse, grad_lse, bias_gradient, causal, scale,
+            layout, top_left, window, deterministic, invariant, softcap, dropout_p)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -16,6 +16,7 @@ OPTIONS = (
     Option("deterministic", "bool?", None),
     Option("invariant", "bool", False),
     Option("softcap", "float", 0.0),
+    Option("dropout_p", "float", 0.0),
 )
 Options = collections.namedtuple("Options", [option.name for option in OPTIONS], defaults=[option.default for option in OPTIONS])
 
@@ -41,6 +42,7 @@ TERMS = (
     Term("attention_mask", _library.ATTENTION_MASK, None, ("bool",), _PAIRS, BROADCAST, "each query and key of each head of q and batch entry"),
     Term("cu_seqlens_q", _library.CU_SEQLENS_Q, None, ("int32",), ("begins",), CONTIGUOUS, "each sequence, and one more"),
     Term("cu_seqlens_kv", _library.CU_SEQLENS_KV, None, ("int32",), ("begins",), CONTIGUOUS, "each sequence, and one more"),
+    Term("dropout_state", _library.DROPOUT_STATE, None, ("int64",), ("seed_and_offset",), CONTIGUOUS, "the seed and the offset"),
 )
 Terms = collections.namedtuple("Terms", [term.name for term in TERMS], defaults=[None] * len(TERMS))
 TERM_SCHEMA = ", ".join(f"Tensor? {term.name}" for term in TERMS)

@@ -6,14 +6,14 @@ stands where `from flash_attn import flash_attn_func` did. Names, arguments, the
 are those of flash-attn. Tensors are (batch, seq, heads, head_dim); a causal mask ends at the last query and the last key; head dimensions up
 to 256 are served, whether or not they are multiples of 8.
 
-What Attune has no kernels for (dropout, key/value caches) raises NotServed, a
-NotImplementedError that names it, and never computes something else. Two things are more than flash-attn gives: a loss may depend on
+What Attune has no kernels for (key/value caches) raises NotServed, a NotImplementedError that names it, and never computes something else.
+Dropout drops as often as dropout_p says, up to 2 % of it, and other elements than flash-attn's kernels would from the same seed. Two things are more than flash-attn gives: a loss may depend on
 softmax_lse, whose gradient flash-attn drops, and torch.autocast casts the arguments.
 """
 
 import torch
 
-from ._drop_in import NotServed, attend, not_served, sees_nothing
+from ._drop_in import NotServed, attend, dropout_of, not_served, sees_nothing, signed_exponentials, with_batch
 
 __all__ = ["NotServed", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
@@ -40,18 +40,21 @@ def flash_attn_func(
     CUDA device. softmax_scale: 1/sqrt(head_dim) if None. window_size: query i attends to keys i + seq_k - seq_q - left to
     i + seq_k - seq_q + right, -1 for all of a side. alibi_slopes: (heads,) or (batch, heads) float32, by which scores fall with the distance
     of key j from i + seq_k - seq_q; they get no gradient. deterministic: gradients have the same bits on each run.
-    Returns out or, with return_attn_probs, (out, softmax_lse, an empty tensor): probabilities are dropout's, which is not served.
-    softmax_lse is (batch, heads, seq_q) float32, +inf where a query attends to nothing.
+    dropout_p: elements of the softmax are dropped with this probability, by PyTorch's generator.
+    Returns out or, with return_attn_probs, (out, softmax_lse, exponentials): softmax_lse is (batch, heads, seq_q) float32, +inf where a query
+    attends to nothing; exponentials are empty without dropout and else (batch, heads, seq_q, seq_k), what the softmax has before the row is divided
+    by its sum, negative where an element was dropped. PyTorch's operations compute them: they are for tests.
     Raises RuntimeError, ValueError, TypeError and NotServed.
     """
-    if dropout_p > 0:
-        raise not_served("dropout")
-    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes)
+    dropout = dropout_of(dropout_p, q)
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes, **dropout)
     if not return_attn_probs:
         return out
+    exponentials = torch.empty((0,), dtype=out.dtype, device=out.device) if not dropout else signed_exponentials(
+        q, k, softmax_scale, causal, window_size, softcap, alibi_slopes, None, **dropout)
     if sees_nothing(q, k, causal, window_size):
         lse = lse.masked_fill(lse == -torch.inf, torch.inf)
-    return out, lse, torch.empty((0,), dtype=out.dtype, device=out.device)
+    return out, lse, exponentials
 
 
 def flash_attn_qkvpacked_func(
@@ -117,17 +120,21 @@ def flash_attn_varlen_func(
 ):
     """flash_attn_func() of sequences that lie one behind the other in q, (tokens_q, heads, head_dim), and in k and v, (tokens_k, heads_k, head_dim):
     sequence b is the queries from cu_seqlens_q[b] up to cu_seqlens_q[b + 1], and keys likewise; (sequences + 1,) int32 on the device, which the
-    host never reads. Windows, diagonals and slopes are those of each sequence. max_seqlen_q and max_seqlen_k are hints that nothing depends on.
-    Out is like q, and 0 behind the last sequence; softmax_lse is (heads, tokens_q)."""
-    if dropout_p > 0:
-        raise not_served("dropout")
+    host never reads. Windows, diagonals and slopes are those of each sequence. max_seqlen_q and max_seqlen_k are hints, on
+    which only the extents of exponentials depend, (sequences, heads, max_seqlen_q, max_seqlen_k). Out is like q, and 0 behind the last sequence;
+    softmax_lse is (heads, tokens_q)."""
     if block_table is not None:
         raise not_served("a cache of keys and values")
-    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes, (cu_seqlens_q, cu_seqlens_k))
+    dropout = dropout_of(dropout_p, q)
+    out, lse = attend(q, k, v, softmax_scale, causal, window_size, softcap, deterministic, return_attn_probs, alibi_slopes,
+                      (cu_seqlens_q, cu_seqlens_k), **dropout)
     if not return_attn_probs:
         return out
     lse = lse.masked_fill(lse == -torch.inf, torch.inf)
-    return out, lse, torch.empty((0,), dtype=out.dtype, device=out.device)
+    exponentials = torch.empty((0,), dtype=out.dtype, device=out.device) if not dropout else signed_exponentials(
+        with_batch(q, cu_seqlens_q, max_seqlen_q), with_batch(k, cu_seqlens_k, max_seqlen_k), softmax_scale, causal, window_size, softcap,
+        alibi_slopes, (cu_seqlens_q.diff(), cu_seqlens_k.diff()), **dropout)
+    return out, lse, exponentials
 
 
 def flash_attn_varlen_qkvpacked_func(

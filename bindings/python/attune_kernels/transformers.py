@@ -9,8 +9,8 @@ A loaded model changes by model.set_attn_implementation("attune"), and back by "
 Attune serves causal and bidirectional attention, sliding windows, packed sequences (told by position_ids, or by cu_seq_lens_q and cu_seq_lens_k, as
 a collator that flattens batches makes them), and any mask that Transformers makes as a tensor: padding on either side, a static cache, masks of
 booleans or of numbers that are added. Each goes with a softcap, sinks (s_aux) and a position_bias, forward and backward, also under torch.compile.
-A call with anything else that "sdpa" serves (dropout, float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune"
-for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside dropout or float32, packed sequences that no mask separates
+A call with anything else that "sdpa" serves (float32, tensors on the CPU) is answered by "sdpa", with one warning to the logger "attune"
+for each reason. What "sdpa" would leave out in silence (sinks or a softcap beside float32, packed sequences that no mask separates
 beside these) raises NotServed. A model with attention classes of its own, which ask for no attention function, takes "sdpa", too, and says so.
 
 A query of which a mask hides everything, such as one that is padding, gets 0.
@@ -99,7 +99,8 @@ def attention_forward(
     elif packed is None and mask is None and _names_sequences(options):
         packed = _sequences_of(query, reason, position_bias, window, is_causal, module, options)
     if packed is not None:
-        return _attend_packed(query, key, value, packed, options.get("cu_seq_lens_k"), scale=scaling, softcap=softcap or 0.0, sinks=sinks), None
+        return _attend_packed(query, key, value, packed, options.get("cu_seq_lens_k"), scale=scaling, softcap=softcap or 0.0, sinks=sinks,
+                              dropout_p=float(dropout)), None
     if reason is not None and (softcap is not None or sinks is not None):
         raise NotServed(f"{'softcap' if sinks is None else 'attention sinks (s_aux)'} with {reason}", _EAGER)
     if reason is not None:
@@ -107,7 +108,7 @@ def attention_forward(
         if window is not None:
             attention_mask = _transformers_masks.with_elements(window, query, key)
         return sdpa(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **options)
-    options = {"scale": scaling, "softcap": softcap or 0.0, "sinks": sinks}
+    options = {"scale": scaling, "softcap": softcap or 0.0, "sinks": sinks, "dropout_p": float(dropout)}
     if position_bias is not None:
         options["bias"] = position_bias
     length, keys = query.shape[2], key.shape[2]
@@ -168,8 +169,8 @@ def _attend_packed(query, key, value, packed, begins_of_keys, **options):
 
 def _left_to_sdpa(query, key, value, mask, position_bias, dropout, options):
     """Why a call is not Attune's; None if it is."""
-    if dropout > 0:
-        return "dropout"
+    if dropout >= 1:
+        return "a dropout of all"
     if options.get("cache") is not None:  # of pages, which sdpa reads and writes
         return "cache"
     if options.get("output_attentions"):

@@ -162,10 +162,10 @@ PyObject* options_of(PyObject*, PyObject* arguments) {
   const Reference deterministic(
       options.has(Options::kDeterministicGiven) ? PyBool_FromLong(options.has(Options::kDeterministic)) : none());
   if (!window || !deterministic) return nullptr;
-  return Py_BuildValue("(NOsNOONd)", PyBool_FromLong(options.has(Options::kCausal)),
+  return Py_BuildValue("(NOsNOONdd)", PyBool_FromLong(options.has(Options::kCausal)),
                        options.has(Options::kScale) ? scale : Py_None, options.has(Options::kBshd) ? "bshd" : "bhsd",
                        PyBool_FromLong(options.has(Options::kTopLeft)), window.get(), deterministic.get(),
-                       PyBool_FromLong(options.has(Options::kInvariant)), 0.0);
+                       PyBool_FromLong(options.has(Options::kInvariant)), 0.0, 0.0);
 }
 
 }  // namespace attune_python

@@ -34,7 +34,7 @@ Table forward_calls, backward_calls;
 namespace {
 
 // What _extension.py asks for: grows with each change of what functions here take or return.
-constexpr int kInterface = 2;
+constexpr int kInterface = 3;
 
 // What use() was given.
 const DLPackExchangeAPI* exchange = nullptr;
@@ -105,7 +105,8 @@ bool read_options(PyObject* object, Options& options) {
   }
 
   PyObject* const softcap = PyTuple_GetItem(object, 7);
-  if (!PyFloat_CheckExact(softcap)) return false;
+  PyObject* const dropout_p = PyTuple_GetItem(object, 8);
+  if (!PyFloat_CheckExact(softcap) || !PyFloat_CheckExact(dropout_p) || PyFloat_AsDouble(dropout_p) != 0) return false;
   options.softcap = PyFloat_AsDouble(softcap);
   if (options.softcap != 0) options.choices |= Options::kSoftcap;
 

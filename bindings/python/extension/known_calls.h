@@ -47,12 +47,12 @@ inline uint64_t address_of(const DLTensor& tensor) {
 
 inline void* data_of(const DLTensor& tensor) { return static_cast<char*>(tensor.data) + tensor.byte_offset; }
 
-// (causal, scale, layout, top_left, window, deterministic, invariant, softcap): what _options.py lists, as attention()
-// takes it.
+// (causal, scale, layout, top_left, window, deterministic, invariant, softcap, dropout_p): what _options.py lists, as
+// attention() takes it. Calls with dropout have a tensor more, and are not served here.
 struct Options {
   static constexpr int64_t kCausal = 1, kTopLeft = 2, kBshd = 4, kDeterministic = 8, kDeterministicGiven = 16,
                            kScale = 32, kWindow = 64, kInvariant = 128, kSoftcap = 256, kAllChoices = 511;
-  static constexpr int kCount = 8;
+  static constexpr int kCount = 9;
 
   int64_t choices = 0;
   double scale = 0;             // counts if kScale is chosen

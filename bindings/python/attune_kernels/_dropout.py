@@ -1,0 +1,55 @@
+"""What dropout drops, by PyTorch's own operations: the function that docs/dropout.md states."""
+
+import torch
+
+from . import _library
+
+_LOW, _HIGH_BIT = 0xFFFFFFFF, 0x80000000
+
+
+def realized_dropout(dropout_p):
+    """The probability with which elements are dropped where dropout_p is asked for: the nearest that 8 bits give, if they give dropout_p and the rest
+    within 2 % of themselves, else the nearest that 16 bits give (below 2^-17 none). Raises ValueError."""
+    realized = _library.load().attune_realized_dropout(dropout_p)
+    if realized != realized:
+        raise ValueError(f"dropout_p is {dropout_p}: it must be at least 0 and less than 1")
+    return realized
+
+
+def new_dropout_state(device=None):
+    """A state for attention()'s dropout_state, (2,) int64 on a CUDA device (None: the current one): a seed and an offset of 63 random bits each, from
+    PyTorch's generator of that device."""
+    return torch.randint(0, 2**63 - 1, (2,), dtype=torch.int64, device="cuda" if device is None else device)
+
+
+def _philox(low, high, key, rounds):
+    """Philox2x32 (Salmon, Moraes, Dror, Shaw 2011), of halves and keys that are int64 below 2^32."""
+    for _ in range(rounds):
+        product = low * 0xD256D193  # its lower 64 bits, as a signed number
+        low, high = (product >> 32 & _LOW) ^ key ^ high, product & _LOW
+        key = (key + 0x9E3779B9) & _LOW
+    return low, high
+
+
+def dropout_mask(dropout_p, dropout_state, shape):
+    """Which elements of the softmax attention() keeps: a tensor of bool of (batch, heads, seq, seq_kv), which `shape` says, on the device of
+    dropout_state. Of packed sequences the batch is their number, and rows and columns are the queries and keys of each. Raises ValueError."""
+    dropped = realized_dropout(dropout_p)
+    batch, heads, queries, keys = shape
+    seed, offset = dropout_state.unbind()
+    low, high = _philox(offset & _LOW, offset >> 32 & _LOW, seed >> 32 & _LOW, 10)
+    head = torch.arange(batch * heads, device=dropout_state.device)
+    low, high = _philox(low ^ head, high, seed & _LOW, 10)
+    low, high = low.view(batch, heads, 1, 1), high.view(batch, heads, 1, 1)
+    i = torch.arange(queries, device=dropout_state.device).view(-1, 1)
+    j = torch.arange(keys, device=dropout_state.device)
+    low, high, seed = low ^ (i // 16 * 32 + i % 8 * 4 + j % 8 // 2), high ^ j // 16, seed & _LOW
+
+    def byte(plane):
+        words = torch.where(j % 16 < 8, *_philox(low, high ^ plane, seed, 7))
+        return words >> 8 * (2 * (j % 2) + i % 16 // 8) & 255
+
+    if dropped * 256 % 1 != 0:  # eight bits would give it otherwise
+        return (byte(0) << 8 | byte(_HIGH_BIT)) >= round(dropped * 65536)
+    return byte(0) >= round(dropped * 256)
+
