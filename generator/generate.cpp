@@ -168,8 +168,8 @@ KernelPlan generate_reference(const AttentionProblem& problem, const DeviceSpec&
   bindings.set("lengths", oracle_lengths(problem));
   bind_oracle_added(problem, &bindings);
   bindings.set("share_words", drops ? "   share [kThreads]" : "");
-  bindings.set("and_share", drops ? ", kept_share(args, rows.batch * args.heads_q + query.head, position, first + mine)"
-                                  : "");
+  bindings.set("and_share",
+               drops ? ", kept_share(args, rows.batch * args.heads_q + query.head, position, first + mine)" : "");
   bindings.set("head_dim", problem.head_dim);
   bindings.set("smallest_normal", fmt::format("0x1p{}", oracle_least_exponent(problem)));
   bindings.set("threads", kReferenceThreads);

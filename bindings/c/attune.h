@@ -102,13 +102,13 @@ enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_
  * ones count, where used lengths are given. What lies in other sequences is read into no result of one. Rows behind the
  * last sequence are its rows and do not count; those before the first one, which begins at row 0, are not written. LSE
  * is (heads_q, seq_q).
- * With dropout, elements of P are dropped with the probability attune_realized_dropout(dropout): forward multiplies V by
- * P o keep / share in place of P, where keep is 1 or 0 for each pair and share is 1 less that probability; LSE does not
- * know of it. Backward has dV = (P o keep)^T dO / share, and keep o dO V^T / share in place of dO V^T. What is dropped
- * follows from the seed, the offset, the batch entry (or sequence), the query head, the query and the key of their
- * sequence alone, so that backward drops what forward has dropped if it is given the same seed and offset; the same
- * numbers drop the same elements in every later version (docs/dropout.md).
- * Query head h reads key/value head h / (heads_q / heads_kv). */
+ * With dropout, elements of P are dropped with the probability attune_realized_dropout(dropout): forward multiplies V
+ * by P o keep / share in place of P, where keep is 1 or 0 for each pair and share is 1 less that probability; LSE does
+ * not know of it. Backward has dV = (P o keep)^T dO / share, and keep o dO V^T / share in place of dO V^T. What is
+ * dropped follows from the seed, the offset, the batch entry (or sequence), the query head, the query and the key of
+ * their sequence alone, so that backward drops what forward has dropped if it is given the same seed and offset; the
+ * same numbers drop the same elements in every later version (docs/dropout.md). Query head h reads key/value head h /
+ * (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
   int32_t dtype;        /* of Q, K, V and O, and of their gradients */
@@ -151,8 +151,8 @@ typedef struct attune_problem {
   int64_t max_seq_kv; /* the same of its keys */
   float dropout;      /* the probability with which elements of P are dropped, at least 0 and less than 1; 0: none */
   int32_t reserved;   /* 0 */
-  uint64_t dropout_seed; /* what dropout draws from, where ATTUNE_DROPOUT_STATE is not given; only the functions that
-                            launch read both */
+  uint64_t dropout_seed;   /* what dropout draws from, where ATTUNE_DROPOUT_STATE is not given; only the functions that
+                              launch read both */
   uint64_t dropout_offset; /* counted from that of ATTUNE_DROPOUT_STATE, where it is given */
 } attune_problem;
 

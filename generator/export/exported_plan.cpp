@@ -14,6 +14,7 @@
 #include "generator/error.h"
 #include "generator/export/launcher_text.h"
 #include "generator/plan/launch_rules.h"
+#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/text/attention_bindings.h"
@@ -58,6 +59,11 @@ void require_name(const std::string& name) {
 // Numbers of sequences: how many rows each has, or where they begin.
 bool is_of_batch(Operand operand) {
   return facts_of(operand).of == OperandOf::used_lengths || facts_of(operand).of == OperandOf::packed;
+}
+// The type of numbers that are no rows, in C.
+const char* element_of(Operand operand) {
+  const ElementType element = operand_shape({}, operand).element;
+  return element == ElementType::int64 ? "int64_t" : element == ElementType::int32 ? "int32_t" : "float";
 }
 // A number for each query head, or for each of a batch entry.
 bool is_of_heads(Operand operand) {
@@ -193,8 +199,13 @@ class Exporter {
                                (problem_.alibi ? " - alibi_slope |i + seq_kv - seq_q - j|" : "") +
                                (problem_.bias != PairTensor::none ? " + bias" : "") + " + mask";
     const std::string cap = capped ? "S = softcap tanh(softmax_scale Q K^T / softcap),   " : "";
-    if (!problem_.sink) return fmt::format("{0}O = softmax({1}) V,   LSE = ln(sum(exp({1})))", cap, scores);
-    return fmt::format("{0}LSE = ln(exp(sink) + sum(exp({1}))),   O = exp({1} - LSE) V", cap, scores);
+    const std::string dropped = problem_.dropout != 0 ? " o keep / share" : "";
+    if (!problem_.sink) {
+      return fmt::format("{0}O = {2}softmax({1}){3} V,   LSE = ln(sum(exp({1})))", cap, scores,
+                         dropped.empty() ? "" : "(", dropped.empty() ? "" : dropped + ")");
+    }
+    return fmt::format("{0}LSE = ln(exp(sink) + sum(exp({1}))),   O = {2}exp({1} - LSE){3} V", cap, scores,
+                       dropped.empty() ? "" : "(", dropped.empty() ? "" : dropped + ")");
   }
 
   std::string backward_formula() const {
@@ -241,6 +252,14 @@ class Exporter {
     set("softcap_value", float_text(problem_.softcap));
     set("asked_softcap", problem_.softcap != 0 ? "asked.softcap" : "0");
     set("cap_of_call", problem_.softcap != 0 ? ", call.softcap" : "");
+    all_.conditions["dropout"] = problem_.dropout != 0;
+    set("dropout_value", float_text(problem_.dropout));
+    set("dropout_bits", dropout_rule(problem_.dropout).bits);
+    set("dropout_of_call", problem_.dropout != 0
+                               ? ", call.dropout, in_memory ? 0x123456789abcdefull : 77ull, in_memory "
+                                 "? (0x42ull << 32) + 5 : 5ull"
+                               : "");
+    all_.conditions["sets_call"] = problem_.dropout != 0 || problem_.has_pair_tensors();
     all_.conditions["alibi"] = problem_.alibi;
     set("slopes_of_call", problem_.alibi ? ", call.alibi_slopes" : "");
     all_.conditions["sink"] = problem_.sink;
@@ -274,7 +293,7 @@ class Exporter {
   bool is_output(Operand operand) const { return among(outputs_of(problem_), operand); }
   bool may_be_null(Operand operand) const {
     return operand == Operand::d_lse || (operand == Operand::lse && is_output(operand)) ||
-           facts_of(operand).of == OperandOf::used_lengths;
+           facts_of(operand).of == OperandOf::used_lengths || facts_of(operand).of == OperandOf::dropout;
   }
 
   std::string note_of(Operand operand) const {
@@ -285,6 +304,8 @@ class Exporter {
                          to_string(pair_keys_of(problem_)), facts_of(operand_shape(problem_, operand).element).name,
                          operand == Operand::d_bias ? written : "read");
     }
+    if (facts_of(operand).of == OperandOf::dropout)
+      return "(2), int64, read; a seed and an offset; may be null: those of the call";
     const bool queries = rows_are_queries(operand);
     if (facts_of(operand).of == OperandOf::packed) {
       return fmt::format("(batch + 1), int32, read; the {} where each sequence begins, and where the last one ends",
@@ -313,10 +334,8 @@ class Exporter {
       for (const Operand operand : *operands) {
         const std::string name(identifier(operand));
         const bool strided = has_strides(operand), has_rows = has_whole_rows(operand);
-        const std::string type = fmt::format("{}{}* ", is_output(operand) ? "" : "const ",
-                                             has_rows               ? "void"
-                                             : is_of_batch(operand) ? "int32_t"
-                                                                    : "float");
+        const std::string type =
+            fmt::format("{}{}* ", is_output(operand) ? "" : "const ", has_rows ? "void" : element_of(operand));
         std::map<std::string, std::string> header = {{"name", name}, {"type", type}, {"note", note_of(operand)}};
         if (strided)
           header["strides"] = fmt::format("{0}_stride_batch, {0}_stride_head{1}", name,
@@ -569,6 +588,7 @@ std::string default_export_name(const KernelPlan& plan) {
   if (problem.bias != PairTensor::none) name += problem.bias_gradient ? "_bias_gradient" : "_bias";
   if (problem.attention_mask != PairTensor::none) name += "_mask";
   if (problem.sink) name += "_sink";
+  if (problem.dropout != 0) name += "_dropout";
   if (problem.has_used_lengths()) name += problem.packed ? "_packed" : "_used";
   return name;
 }

@@ -92,7 +92,8 @@ int oracle_least_exponent(const AttentionProblem& problem) {
   constexpr int kFlushedExponent = -126;
   const int of_dtype = 1 - element.exponent_bias;
   int flushed = kFlushedExponent + element.mantissa_bits;
-  if (problem.dropout != 0) flushed += element.rescale_threshold;  // P may be so much smaller than its row's maximum says
+  if (problem.dropout != 0)
+    flushed += element.rescale_threshold;  // P may be so much smaller than its row's maximum says
   return problem.sink || problem.dropout != 0 ? std::max(of_dtype, flushed) : of_dtype;
 }
 
@@ -114,8 +115,8 @@ void append_oracle_score(Arguments* fields, const AttentionProblem& problem) {
   }
   append_pair_tensors(fields, problem);
   if (problem.dropout != 0) {
-    append(fields, {Pointer{Operand::dropout_state}, CallValue::dropout_seed, CallValue::dropout_offset,
-                    Scalar::dropout});
+    append(fields,
+           {Pointer{Operand::dropout_state}, CallValue::dropout_seed, CallValue::dropout_offset, Scalar::dropout});
   }
 }
 

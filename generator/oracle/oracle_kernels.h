@@ -40,8 +40,8 @@ void append_oracle_score(Arguments* fields, const AttentionProblem& problem);
 
 /// The exponent of two of n, by how much a forward kernel's P may be wrong however small it is, over its unit roundoff:
 /// the dtype's smallest normal number. Where a sink outweighs all keys, their P is small beside it in fp32, which the
-/// GPU flushes below 2^-126: bf16 would otherwise be bounded by more than that. So are those that dropout leaves of a row
-/// whose large ones it drops.
+/// GPU flushes below 2^-126: bf16 would otherwise be bounded by more than that. So are those that dropout leaves of a
+/// row whose large ones it drops.
 int oracle_least_exponent(const AttentionProblem& problem);
 
 /// CTAs of the kernels below at most: each leaves one partial result.

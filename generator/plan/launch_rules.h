@@ -16,6 +16,8 @@ namespace attune::launch_rules {
 #include "templates/export/dropout_rule.cu"
 //
 #include "templates/export/launch_rules.cu"
+//
+#include "templates/export/launch_dropout.cu"
 
 static_assert(kFill == kFillParts && kFixed == kFixedParts && kMostParts == kMostKeyParts);
 static_assert(launch_rules::kOpenDiagonal == attune::kOpenDiagonal);

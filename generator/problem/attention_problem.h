@@ -225,8 +225,9 @@ std::int64_t bottom_right_offset(const AttentionProblem& problem);
 /// Throws Error(invalid_argument) that names the first field out of range and says what it may be: head_dim a multiple
 /// of 8 in [8, 256], positive sizes, heads_q divisible by heads_kv, lengths below 2^31 - 1024, batch * heads_q below
 /// 2^31, tensors below 2^50 elements, a positive scale, finite times log2(e), a softcap likewise and not so far from
-/// the scale that their ratio is no float (0 for none), a dropout of at least 0 and less than 1, alignment 2 or 16, a mask offset that keeps query + offset
-/// within 32 bits (0 without a mask), a window that some pair may be in, deterministic only of a backward problem.
+/// the scale that their ratio is no float (0 for none), a dropout of at least 0 and less than 1, alignment 2 or 16, a
+/// mask offset that keeps query + offset within 32 bits (0 without a mask), a window that some pair may be in,
+/// deterministic only of a backward problem.
 void validate(const AttentionProblem& problem);
 
 /// Counted work: 4 * D FLOP per attended (query, key) pair and query head, backward 10 * D.

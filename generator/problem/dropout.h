@@ -17,8 +17,8 @@ struct DropoutRule {
 /// For p of at least 0 and less than 1.
 DropoutRule dropout_rule(float p);
 
-/// The probability with which elements are dropped where p is asked for; below 2^-17 it is 0. What is kept is divided by
-/// the share that is kept indeed, so that expectations are exact.
+/// The probability with which elements are dropped where p is asked for; below 2^-17 it is 0. What is kept is divided
+/// by the share that is kept indeed, so that expectations are exact.
 double realized_dropout(float p);
 
 }  // namespace attune

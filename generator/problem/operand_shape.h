@@ -64,7 +64,8 @@ std::string_view identifier(Operand operand);  ///< in source: "q", "d_q"
 /// The dimensions of an operand's tensor, and what it is made of. A tensor with a number for each row of Q (LSE and its
 /// gradient) has one column, one with a number for each query head (sinks and their gradient) one batch entry and one
 /// row, too, one with a number for each batch entry (used lengths) one head and one row, one with a number for each of
-/// both (slopes) one row; the state of dropout has two numbers, its seed and its offset. A tensor of pairs has one batch entry, head or row where it repeats along these.
+/// both (slopes) one row; the state of dropout has two numbers, its seed and its offset. A tensor of pairs has one
+/// batch entry, head or row where it repeats along these.
 struct OperandShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
   ElementType element = ElementType::bf16;

@@ -512,7 +512,7 @@ std::string kernel_class_words(const AttentionProblem& problem) {
   std::string words;
   for (const ProblemField& field : kFields) {
     if (field.role == FieldRole::term && !field.is_standard(problem)) {
-      add_word(field.class_words != nullptr                ? field.class_words(problem)
+      add_word(field.class_words != nullptr           ? field.class_words(problem)
                : field.form == ProblemFieldForm::name ? field.text(kernel_fields(problem))
                                                       : std::string(field.word),
                &words);

@@ -503,8 +503,7 @@ std::uint32_t transpose_matrix_service(const char* name, std::uint32_t x) {
     std::uint32_t x_lanes[kWarpLanes], results[kWarpLanes];
     for (std::uint32_t l = 0; l < kWarpLanes; ++l) x_lanes[l] = warp.contributions[l].x;
     warp_transpose_matrix(results, x_lanes);
-    for (std::uint32_t l = 0; l < kWarpLanes; ++l)
-      *static_cast<std::uint32_t*>(warp.contributions[l].out) = results[l];
+    for (std::uint32_t l = 0; l < kWarpLanes; ++l) *static_cast<std::uint32_t*>(warp.contributions[l].out) = results[l];
   });
   return result;
 }

@@ -133,8 +133,8 @@ ReferenceForward reference_forward(const AttentionProblem& problem, std::span<co
       reference.lse[at] = attend(
           problem, attended_keys(sequences[batch], row), query.data(), keys.data() + head_kv, values.data() + head_kv,
           [&](std::int64_t key) { return added.of(batch_head, row, key); },
-          [&](std::int64_t key) { return dropout.of(batch_head, row, key); }, problem.sink ? sinks[head] : -kInfinity, p,
-          reference.o.data() + at * columns, reference.weight.data() + at * columns);
+          [&](std::int64_t key) { return dropout.of(batch_head, row, key); }, problem.sink ? sinks[head] : -kInfinity,
+          p, reference.o.data() + at * columns, reference.weight.data() + at * columns);
     }
   });
   return reference;

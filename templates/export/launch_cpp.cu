@@ -24,6 +24,13 @@ namespace ${name}_launcher {
 namespace {
 
 //% include export/launch_rules
+//% if dropout
+
+//% include export/dropout_rule
+
+//% include export/launch_dropout
+constexpr int kDropoutBits = ${dropout_bits};  // that the kernels draw of an element
+//% end
 
 constexpr int kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kAlignment = ${alignment};
 
@@ -304,7 +311,7 @@ cudaError_t encode(const Driver& driver, TensorMap* to, const char* name, const 
 //% end
 
 Call call_of(const ${name}_call& asked) {
-//% if pairs
+//% if sets_call
   Call call = {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}, kPackedSequences};
 //% else
   return {asked.batch, asked.heads_q, asked.heads_kv, asked.seq_q, asked.seq_kv, ${first_diagonal}, ${last_diagonal}, asked.softmax_scale, ${asked_softcap}, ${diagonals_move}, kPackedSequences};
@@ -319,7 +326,10 @@ Call call_of(const ${name}_call& asked) {
   call.max_seq_q = asked.max_seq_q;
   call.max_seq_kv = asked.max_seq_kv;
 //% end
-//% if pairs
+//% if dropout
+  call.dropout = asked.dropout;
+//% end
+//% if sets_call
   return call;
 //% end
 }
@@ -354,6 +364,12 @@ cudaError_t check_sizes(const ${name}_call& asked) {
   if (!(asked.softcap > 0) || !(asked.softcap * kLog2E <= 3.402823466e38f) || !(asked.softmax_scale / asked.softcap >= 1.17549435e-38f) ||
       !(asked.softmax_scale / asked.softcap <= 3.402823466e38f))
     return fail(invalid, "softcap is %g: must be positive, and finite times log2(e), and softmax_scale divided by it a float", static_cast<double>(asked.softcap));
+//% end
+//% if dropout
+  if (!(asked.dropout > 0 && asked.dropout < 1)) return fail(invalid, "dropout is %g: must be positive and less than 1", static_cast<double>(asked.dropout));
+  if (dropout_rule(asked.dropout).bits != kDropoutBits)
+    return fail(invalid, "dropout is %g: these kernels draw %d bits of an element, and it takes %d; export a problem with this dropout", static_cast<double>(asked.dropout),
+                kDropoutBits, dropout_rule(asked.dropout).bits);
 //% end
 //% if hides_first_keys
   if (asked.first_offset > asked.mask_offset)
@@ -500,6 +516,9 @@ void ${name}_problem(${name}_call* call) {
   call->softmax_scale = ${softmax_scale};
 //% if softcap
   call->softcap = ${softcap_value};
+//% end
+//% if dropout
+  call->dropout = ${dropout_value};
 //% end
 //% if hides_first_keys
   call->first_offset = ${first_offset};

@@ -34,6 +34,11 @@ typedef struct ${name}_call {
 //% if softcap
   float softcap;       /* caps what that gives, x: softcap * tanh(x / softcap); positive */
 //% end
+//% if dropout
+  float dropout;       /* the probability with which elements of P are dropped; positive and less than 1, of ${dropout_bits} bits as the exported one */
+  uint64_t dropout_seed;   /* what is dropped follows from these two, the batch entry (or sequence), the query head, the query and the key alone. Backward */
+  uint64_t dropout_offset; /* takes those of forward. With a dropout_state its seed counts, and this offset is added to its own */
+//% end
 //% if hides_first_keys
   int64_t first_offset; /* query i sees the keys j with i + first_offset <= j ... */
   int64_t mask_offset;  /* ... and j <= i + mask_offset */

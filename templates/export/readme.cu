@@ -70,6 +70,10 @@ what the kernels were tuned to are fixed.
 //% if softcap
 | `softcap` | float | caps what that gives, x: softcap * tanh(x / softcap); positive. The problem's: ${softcap_value} |
 //% end
+//% if dropout
+| `dropout` | float | the probability with which elements of P are dropped; positive, less than 1, and one that takes ${dropout_bits} bits, as the problem's: ${dropout_value} |
+| `dropout_seed`, `dropout_offset` | uint64 | what is dropped follows from these; of a call with a `dropout_state` from its seed, and from both offsets together |
+//% end
 //% if hides_first_keys
 | `first_offset` | int64 | query i sees the keys j with i + first_offset <= j <= i + mask_offset |
 | `mask_offset` | int64 | see there; `${name}_open` hides nothing on this side |

@@ -69,6 +69,10 @@ struct Problem {
 //% if softcap
   float cap;
 //% end
+//% if dropout
+  float dropout;
+  unsigned long long seed, offset;
+//% end
 //% if alibi
   const float* slopes;  // of each batch entry and query head
 //% end
@@ -167,6 +171,40 @@ __device__ bool sees(const Problem& p, int b, int h, int i, int j) {
 __device__ bool sees(const Problem& p, int b, int h, int i, int j) { return j - i >= p.first && j - i <= p.last && attends(p, b, h, i, j); }
 //% end
 
+//% if dropout
+__device__ uint2 philox(uint2 counter, unsigned key, int rounds) {
+  for (; rounds > 0; --rounds, key += 0x9e3779b9u) {
+    const unsigned high = __umulhi(counter.x, 0xd256d193u);
+    counter = {high ^ key ^ counter.y, counter.x * 0xd256d193u};
+  }
+  return counter;
+}
+// What an element of P counts: 0, or one over the share that is kept. n: the head, counted through all batch entries or sequences.
+__device__ float kept_share(const Problem& p, int n, int i, int j) {
+  constexpr int kBits = ${dropout_bits};
+  const unsigned seed = static_cast<unsigned>(p.seed);
+  uint2 head = philox({static_cast<unsigned>(p.offset), static_cast<unsigned>(p.offset >> 32)}, static_cast<unsigned>(p.seed >> 32), 10);
+  head = philox({head.x ^ static_cast<unsigned>(n), head.y}, seed, 10);
+  unsigned number = 0;
+  for (unsigned plane = 0; plane < kBits / 8; ++plane) {
+    const uint2 drawn = philox({head.x ^ static_cast<unsigned>(i / 16 * 32 + i % 8 * 4 + j % 8 / 2), head.y ^ static_cast<unsigned>(j / 16) ^ plane << 31}, seed, 7);
+    number = number << 8 | ((j % 16 < 8 ? drawn.x : drawn.y) >> (j % 2 * 16 + i % 16 / 8 * 8) & 255u);
+  }
+  const float all = 1 << kBits, dropped = fminf(floorf(p.dropout * all + 0.5f), all - 1);
+  return number < dropped ? 0 : all / (all - dropped);
+}
+//% if used_lengths
+__device__ float kept(const Problem& p, int b, int h, int i, int j) {
+  const Pair pair = pair_of(p, b, i, j);
+  return kept_share(p, pair.sequence * p.heads_q + h, pair.query, pair.key);
+}
+//% else
+__device__ float kept(const Problem& p, int b, int h, int i, int j) { return kept_share(p, b * p.heads_q + h, i, j); }
+//% end
+//% else
+__device__ float kept(const Problem&, int, int, int, int) { return 1; }
+//% end
+
 __device__ std::uint64_t mix(std::uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ x >> 27) * 0x94d049bb133111ebull;
@@ -263,9 +301,10 @@ __global__ void naive_forward(Problem p, View q, View k, View v, float* o, float
     sum *= rescale;
     for (float& each : acc) each *= rescale;
     for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
-      const float weight = expf(scores[n] - highest);
+      float weight = expf(scores[n] - highest);
       sum += weight;
       if (weight == 0) continue;
+      weight *= kept(p, b, h, i, first + n);
       for (int c = t; c < kHeadDim; c += kThreads)
         acc[c / kThreads] += weight * static_cast<float>(at<Element>(v, b, h_kv, first + n, c));
     }
@@ -331,7 +370,8 @@ __global__ void naive_dq(Problem p, View q, View k, View v, View d_o, const floa
     d_s[t] = 0;
     if (j < p.seq_kv && sees(p, b, h, i, j)) {
       const float product = dot(query, k, b, h_kv, j);
-      d_s[t] = probability(p, b, h, i, j, product, lse[blockIdx.x]) * slope_of(p, product) * (dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
+      d_s[t] = probability(p, b, h, i, j, product, lse[blockIdx.x]) * slope_of(p, product) *
+               (kept(p, b, h, i, j) * dot(gradient, v, b, h_kv, j) - delta[blockIdx.x]);
     }
     __syncthreads();
     for (int n = 0; n < kThreads && first + n < p.seq_kv; ++n) {
@@ -362,11 +402,13 @@ __global__ void naive_dkdv(Problem p, View q, View k, View v, View d_o, const fl
       if (i < p.seq_q && sees(p, b, h, i, j)) {
         const float product = dot(key, q, b, h, i);
         probabilities[t] = probability(p, b, h, i, j, product, lse[rows + i]);
-        d_s[t] = probabilities[t] * slope_of(p, product) * (dot(value, d_o, b, h, i) - delta[rows + i]);
+        const float share = kept(p, b, h, i, j);
+        d_s[t] = probabilities[t] * slope_of(p, product) * (share * dot(value, d_o, b, h, i) - delta[rows + i]);
+        probabilities[t] *= share;
       }
       __syncthreads();
       for (int n = 0; n < kThreads && first + n < p.seq_q; ++n) {
-        if (probabilities[n] == 0) continue;
+        if (probabilities[n] == 0 && d_s[n] == 0) continue;
         for (int c = t; c < kHeadDim; c += kThreads) {
           acc_k[c / kThreads] += d_s[n] * static_cast<float>(at<Element>(q, b, h, first + n, c));
           acc_v[c / kThreads] += probabilities[n] * static_cast<float>(at<Element>(d_o, b, h, first + n, c));
@@ -406,7 +448,7 @@ __global__ void naive_dbias(Problem p, int keys, int rows, int heads, View q, Vi
             change += static_cast<float>(at<Element>(d_o, b, h, i, c)) * static_cast<float>(at<Element>(v, b, h / group, j, c));
           }
           const std::int64_t of_row = (static_cast<std::int64_t>(b) * p.heads_q + h) * p.seq_q + i;
-          sum += probability(p, b, h, i, j, product, lse[of_row]) * (change - delta[of_row]);
+          sum += probability(p, b, h, i, j, product, lse[of_row]) * (kept(p, b, h, i, j) * change - delta[of_row]);
         }
     d_bias[static_cast<std::int64_t>(blockIdx.x) * keys + key] = sum;
   }
@@ -615,6 +657,16 @@ void move_mask(const ${name}_call& exported, ${name}_call* call) {
 }
 
 void check(const std::string& what, ${name}_call call, Order order) {
+//% if dropout
+  // Where tensors are packed a seed and an offset in device memory, else numbers of the call.
+  const Memory state(2 * sizeof(std::int64_t));
+  const std::int64_t seed_and_offset[] = {0x123456789abcdefll, 0x42ll << 32};
+  CHECK_CUDA(cudaMemcpy(state.data(), seed_and_offset, sizeof(seed_and_offset), cudaMemcpyHostToDevice));
+  const bool in_memory = order == Order::as_exported;
+  call.dropout_state = in_memory ? static_cast<const std::int64_t*>(state.data()) : nullptr;
+  call.dropout_seed = 77;
+  call.dropout_offset = 5;
+//% end
 //% if alibi
   const Memory slopes(static_cast<std::size_t>(call.batch * call.heads_q) * sizeof(float));
   fill_slopes<<<static_cast<int>(call.batch * call.heads_q), kThreads>>>(slopes.floats(), static_cast<int>(call.heads_q));
@@ -681,7 +733,7 @@ void check(const std::string& what, ${name}_call call, Order order) {
   fill_mask<<<static_cast<int>(attention_mask.all_rows()), kThreads>>>(attention_mask.memory.data(), attention_mask.rows, static_cast<int>(call.${pair_keys}), attention_mask.row_stride, 8);
 //% end
   const Problem problem = {static_cast<int>(${tensor_batch}), static_cast<int>(call.heads_q), static_cast<int>(call.heads_kv), static_cast<int>(call.seq_q),
-                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}${bias_of_call}${mask_of_call}};
+                           static_cast<int>(call.seq_kv), call.softmax_scale, ${first_of_call}, ${last_of_call}${cap_of_call}${dropout_of_call}${slopes_of_call}${sinks_of_call}${lengths_of_call}${bias_of_call}${mask_of_call}};
   const auto of_queries = [&] { return Tensor::make(problem.batch, problem.heads_q, problem.seq_q, order); };
   const auto of_keys = [&] { return Tensor::make(problem.batch, problem.heads_kv, problem.seq_kv, order); };
 //% for test_tensors

@@ -1,4 +1,5 @@
-// Kernels that drop elements of P: which ones, all families, passes, tiles and features must agree upon with the oracles.
+// Kernels that drop elements of P: which ones, all families, passes, tiles and features must agree upon with the
+// oracles.
 #include <string>
 
 #include "generator/families/family_word.h"
@@ -32,8 +33,11 @@ const Configs kBackwardSm90 = {"sm90 q64 kv128 st2 ordered overlap=within dq=ato
 
 // Probabilities of eight and of sixteen bits, of which one leaves little and one takes little.
 constexpr const char* kSizes[] = {"sq7 skv70", "sq130 skv5", "sq200 skv300", "sq1 skv700"};
-constexpr const char* kTerms[] = {"dropout0.1", "causal dropout0.6 softcap2", "window=150,20 dropout0.01 sink",
-                                  "causal@-100 dropout0.97 alibi", "dropout0.3 used bias=1hqk",
+constexpr const char* kTerms[] = {"dropout0.1",
+                                  "causal dropout0.6 softcap2",
+                                  "window=150,20 dropout0.01 sink",
+                                  "causal@-100 dropout0.97 alibi",
+                                  "dropout0.3 used bias=1hqk",
                                   "causal dropout0.003 packed attention-mask=b1qk"};
 
 template <typename Check>

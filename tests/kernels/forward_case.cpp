@@ -552,8 +552,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
           lse_weight += p * sizes[j];
           const SequenceRow of_query = row_of(problem, data.terms, true, b, i),
                             of_key = row_of(problem, data.terms, false, b, static_cast<std::int64_t>(j));
-          const double share =
-              dropout.of(of_query.sequence * problem.heads_q + h, of_query.position, of_key.position);
+          const double share = dropout.of(of_query.sequence * problem.heads_q + h, of_query.position, of_key.position);
           for (std::size_t d = 0; d < dim; ++d) {
             o[d] += share * p * v[j * dim + d];
             weight[d] += share * (p + smallest_p) * std::fabs(v[j * dim + d]);

@@ -129,8 +129,8 @@ def library():
 def install():
     torch = types.ModuleType("torch")
     torch.__version__ = "2.4"
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.bool = \
-        "fp16", "bf16", "fp32", "fp64", "u8", "int32", "bool"
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.int64, torch.bool = \
+        "fp16", "bf16", "fp32", "fp64", "u8", "int32", "int64", "bool"
     torch.strided = "strided"
     torch.Tensor = Tensor
     torch.is_grad_enabled = lambda: True

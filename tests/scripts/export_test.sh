@@ -54,6 +54,12 @@ build fused_dbias_sm90 "$hopper" --target h200 --problem "backward b2 hq4 sq500 
 build dbias_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b2 hq4 hkv2 sq333 d64 alibi used bias=b11k bias-fp32 bias-gradient" &
 wait %1
 wait %2
+build dropout_sm90 "$hopper" --target h200 --problem "b2 hq4 hkv2 sq500 d64 causal dropout0.1 sink" &
+build dropout_sm80 "-arch=sm_80" --target a100 --problem "backward fp16 b2 hq4 sq333 d64 dropout0.01 used bias=b11k bias-gradient" &
+wait %1
+wait %2
+build dropout_backward_sm90 "$hopper" --target h200 --problem "backward b5 hq4 hkv2 sq500 d64 causal packed dropout0.1" &
+wait %1
 build packed_sm90 "$hopper" --target h200 --problem "b5 hq4 hkv2 sq500 d64 causal packed sink alibi" &
 build packed_backward_sm90 "$hopper" --target h200 --problem "backward b5 hq4 sq500 d128 window=100,20 packed softcap10 sink" &
 wait %1

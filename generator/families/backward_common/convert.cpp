@@ -55,7 +55,8 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   auto& gradients = bindings->lists["gradients"];
   if (of_keys) {
     gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
-    gradients.push_back({{"name", "d_v"}, {"scale", dv_scale(problem)},
+    gradients.push_back({{"name", "d_v"},
+                         {"scale", dv_scale(problem)},
                          {"formula", problem.dropout != 0 ? "dV = sums / share, rounded" : "dV = sums, rounded"}});
   } else {
     gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});

@@ -190,8 +190,8 @@ class Launches {
                                 : of_keys             ? ", const KeyDropout (&dropout)[kRowTiles]"
                                                       : ", const QueryDropout& dropout";
     bindings->set("head_parameters", std::string(if_terms(", i32 head")) + (alibi ? ", float slope" : "") + dropout);
-    bindings->set("and_head", std::string(if_terms(", head")) + (alibi ? ", slope" : "") +
-                                  (dropout.empty() ? "" : ", dropout"));
+    bindings->set("and_head",
+                  std::string(if_terms(", head")) + (alibi ? ", slope" : "") + (dropout.empty() ? "" : ", dropout"));
     bindings->set("and_gain",
                   if_terms(of_keys ? ", terms.gain(8 * n + i % 2, 8 * (i / 2))" : ", terms.gain(0, 8 * n + e)"));
     if (of_keys) {

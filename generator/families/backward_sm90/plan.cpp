@@ -210,11 +210,11 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   if (config.split_dkdv) bindings.conditions["head_terms"] = bindings.conditions["exponent_terms"] || drops;
   bindings.set("dropout_scale_parameter", drops ? ", float dropout_scale" : "");
   bindings.set("and_dropout_scale", drops ? ", args.dropout_scale" : "");
-  bindings.set("dropout_parameters",
-               !drops ? ""
-                      : std::string(config.split_dkdv ? "" : ", PackedScores& packed") +
-                            ", const Arguments& args, const KeyDropout& dropout, i32 block");
-  const std::string dropped = !drops ? "" : (config.split_dkdv ? ", " : ", p, ") + std::string("args, warpgroup.dropout(tile), block");
+  bindings.set("dropout_parameters", !drops ? ""
+                                            : std::string(config.split_dkdv ? "" : ", PackedScores& packed") +
+                                                  ", const Arguments& args, const KeyDropout& dropout, i32 block");
+  const std::string dropped =
+      !drops ? "" : (config.split_dkdv ? ", " : ", p, ") + std::string("args, warpgroup.dropout(tile), block");
   if (config.split_dkdv) bindings.set("args_of_keys", drops ? "args, " : "");
   if (!adds_key_sums(config)) bindings.set("dv_scale", dv_scale(problem));
   bindings.set("and_score", sloped ? ", score(args)" : "");

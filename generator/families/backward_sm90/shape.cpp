@@ -116,8 +116,8 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.shared.add({"kLseOffset", "LSE", {config.stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   shape.shared.add({"kDeltaOffset", "delta", {shape.do_stages, q}, sizeof(float), ", fp32"}, kStatisticAlignment);
   if (problem.dropout != 0) {
-    shape.shared.add({"kDropoutOffset", "dropout of the warps", {4 * shape.softmax_warpgroups, 4}, sizeof(std::uint32_t)},
-                     16);
+    shape.shared.add(
+        {"kDropoutOffset", "dropout of the warps", {4 * shape.softmax_warpgroups, 4}, sizeof(std::uint32_t)}, 16);
   }
   if (takes_tickets(config)) shape.shared.add({"kTicketOffset", "number of the tile", {}, kTicketBytes}, kTicketBytes);
   if (config.fused_convert)

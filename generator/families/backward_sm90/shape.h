@@ -66,7 +66,8 @@ struct BackwardSm90Shape {
   int softmax_registers = 0;
 };
 
-/// Whether dS takes another P than dV does: times the derivative of a softcap, or with signs that say what dropout keeps.
+/// Whether dS takes another P than dV does: times the derivative of a softcap, or with signs that say what dropout
+/// keeps.
 inline bool has_slopes(const AttentionProblem& problem) { return problem.softcap != 0 || problem.dropout != 0; }
 
 /// Blocks of dO that shared memory holds: what the config says, else as many as of Q.

@@ -164,6 +164,7 @@ std::string shim_of(const KernelPlan& plan, const std::string& name) {
   if (plan.problem.mask == MaskKind::window) words.push_back("first_offset");
   if (plan.problem.mask != MaskKind::none) words.push_back("mask_offset");
   for (const std::string& word : words) text += fmt::format("  call.{0} = asked.{0};\n", word);
+  if (plan.problem.dropout != 0) text += "  call.dropout_seed = 7;\n  call.dropout_offset = 1ull << 40;\n";
   for (const OperandList& operands : {inputs_of(plan.problem), outputs_of(plan.problem)}) {
     for (const Operand operand : operands) {
       const auto id = identifier(operand);
@@ -271,11 +272,13 @@ AttentionProblem varied(const KernelPlan& plan, Random& random) {
 // Tensors at made-up addresses: packed, or with gaps that keep rows aligned.
 Tensors made_up_tensors(const AttentionProblem& problem, Random& random) {
   Tensors tensors;
+  tensors.dropout = {7, std::uint64_t{1} << 40};
   std::uintptr_t address = 0x10000;
   for (const Operand operand : kOperands) {
     address += 0x1000;
     if (!has_strides(operand)) {
       const bool absent = operand == Operand::d_lse || operand == Operand::seqused_kv ||
+                          operand == Operand::dropout_state ||
                           (operand == Operand::lse && problem.pass == Pass::forward);
       tensors[operand].data = absent && random.coin() ? nullptr : reinterpret_cast<void*>(address);
       continue;
@@ -442,6 +445,10 @@ TEST_CASE("an exported launcher does what the plan says", "[nogpu]") {
       {"forward bf16 b2 hq4 sq512 d64 attention-mask=bhqk", "sm90 q128 kv64 st2 overlap=within pst1 visible-blocks",
        "h200"},
       {"forward bf16 hq4 sq512 d64 attention-mask=b11k bias=bhqk", "sm80 q64 kv64 w4 st2", "a100"},
+      {"forward bf16 b2 hq4 sq512 d64 causal dropout0.1", "sm90 q128 kv64 st2 overlap=within", "h200"},
+      {"forward bf16 b2 hq4 sq20 skv3000 d64 dropout0.01 used sink", "sm80 q16 kv32 w1 st2 parts3", "a100"},
+      {"backward bf16 b2 hq4 hkv2 sq512 d64 dropout0.1", "sm90 q64 kv128 st2 dq=atomic kv-grad-per-query-head", "h200"},
+      {"backward bf16 b2 hq4 sq512 d64 causal dropout0.01 bias=11qk bias-gradient", "sm80 q32 kv32 w2 st2", "a100"},
       {"backward bf16 b2 hq4 hkv2 sq512 d64 bias=1hqk bias-gradient",
        "sm90 q64 kv128 st2 overlap=within pst2 dq=atomic", "h200"},
       {"backward bf16 b2 hq4 hkv2 sq512 d64 bias=bhqk bias-gradient",
