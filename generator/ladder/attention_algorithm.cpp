@@ -127,7 +127,7 @@ class Launches {
     bindings.set("kept_keys", drops ? ", args, dropout, block" : "");
     bindings.set("kept_parameters",
                  drops ? ", const Arguments& args, const QueryDropout (&dropout)[kRowTiles], i32 block" : "");
-    bind_dropout_share(problem_, true, &bindings);  // P has been divided by it
+    bind_dropout_share(problem_, true, &bindings);  // the last visit divides by it
     bindings.set("args_of_share", "");
     shared.bind(&bindings);
     launch.shared_bytes = shared.bytes();
@@ -189,28 +189,37 @@ struct TileKeys {
   std::int64_t keys;    // in them
 };
 
+// Of one head, or, where a tile has the queries of all heads that share their keys, of these.
 template <typename Body>
 void for_tiles(const AttentionProblem& problem, const KernelConfig& config, const Body& body) {
   const MaskGeometry mask(problem);
-  for (std::int64_t first = 0; first < problem.seq_q; first += config.block_q) {
-    const std::int64_t rows = std::min<std::int64_t>(config.block_q, problem.seq_q - first);
-    const BlockRange blocks = mask.key_blocks(first, rows, config.block_kv);
+  const std::int64_t group = config.pack_gqa ? problem.heads_q / problem.heads_kv : 1, all = group * problem.seq_q;
+  for (std::int64_t first = 0; first < all; first += config.block_q) {
+    const std::int64_t rows = std::min<std::int64_t>(config.block_q, all - first), first_query = first / group;
+    const BlockRange blocks =
+        mask.key_blocks(first_query, (first + rows - 1) / group - first_query + 1, config.block_kv);
     const std::int64_t end = std::min(blocks.end * config.block_kv, problem.seq_kv);
     body(TileKeys{rows, blocks.all(), std::max<std::int64_t>(0, end - blocks.begin * config.block_kv)});
   }
 }
 
+// Dropout's seed and offset, which each thread of a CTA reads.
+double state_bytes(const AttentionProblem& problem, const KernelConfig& config) {
+  return problem.dropout != 0 ? 2.0 * sizeof(std::int64_t) * 32 * config.warps : 0;
+}
+
 MemoryTraffic count_fa1(const AttentionProblem& problem, const KernelConfig& config) {
   const double heads = static_cast<double>(problem.batch * problem.heads_q), head_dim = problem.head_dim;
   const double queries = static_cast<double>(problem.seq_q), row = head_dim * size_of(problem.dtype);
-  double visited_rows = 0, keys = 0;
+  double visited_rows = 0, keys = 0, states = 0;
   for_tiles(problem, config, [&](const TileKeys& tile) {
     const std::int64_t visits = std::max<std::int64_t>(tile.blocks, 1);
     visited_rows += static_cast<double>(visits * tile.rows);
     keys = static_cast<double>(std::min(visits * config.block_kv, problem.seq_kv));  // the last tile sees the most
+    states += static_cast<double>(visits) * state_bytes(problem, config);
   });
   const double revisited = (visited_rows - queries) * sizeof(float) * (head_dim + 2);
-  return {heads * (2 * keys * row + visited_rows * row + revisited),
+  return {heads * (2 * keys * row + visited_rows * row + revisited + states),
           heads * (revisited + queries * (row + sizeof(float)))};
 }
 
@@ -299,10 +308,13 @@ std::vector<MemoryTraffic> count_traffic(const KernelPlan& plan, AttentionAlgori
   const double row = static_cast<double>(problem.head_dim) * size_of(problem.dtype);
   const double tensor = heads * static_cast<double>(problem.seq_q) * row;  // Q or O
   const double lse = heads * static_cast<double>(problem.seq_q) * sizeof(float);
-  double streamed = 0;  // K or V
-  for_tiles(problem, plan.config,
-            [&](const TileKeys& tile) { streamed += heads * static_cast<double>(tile.keys) * row; });
-  if (algorithm == AttentionAlgorithm::fa2) return {{tensor + 2 * streamed, tensor + lse}};
+  const double streams = plan.config.pack_gqa ? static_cast<double>(problem.batch * problem.heads_kv) : heads;
+  double streamed = 0, states = 0;  // K or V; dropout's
+  for_tiles(problem, plan.config, [&](const TileKeys& tile) {
+    streamed += streams * static_cast<double>(tile.keys) * row;
+    states += streams * state_bytes(problem, plan.config);
+  });
+  if (algorithm == AttentionAlgorithm::fa2) return {{tensor + 2 * streamed + states, tensor + lse}};
   const double scores = sizeof(float) * heads * static_cast<double>(count_attended_pairs(problem));
   const double passes = algorithm == AttentionAlgorithm::online ? 2 : 3;
   return {{tensor + streamed, scores}, {passes * scores, scores + lse}, {scores + streamed, tensor}};

@@ -9,7 +9,8 @@
 //   LSE = m + ln l
 //
 //% if dropout
-// Of P, what dropout keeps goes into the product, divided by the share of it (Algorithm 2 of that paper); l has all.
+// Of P, what dropout keeps goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
+// last visit divides O by it, which is not rounded to 16 bits in between.
 //
 //% end
 // One CTA has the whole head, as in the paper: its tiles share O, l and m from block to block. The first visit of a tile reads no O, l, m; the last
@@ -197,8 +198,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
 //% if dropout
-#pragma unroll
-      for (i32 e = 0; e < 4 * kKeyTiles; ++e) acc_s[0][e / 4][e % 4] *= args.dropout_scale;
       const QueryDropout dropout[1] = {QueryDropout(HeadDropout(args, head.sequence.batch, head.head), tile.first_row + warp_row)};
 //% end
       gemm_pv(acc_o, acc_s, v_tile${kept_keys});  // O = O + P V
@@ -207,6 +206,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
       if (block + 1 < tile.blocks.end) {
         stored.store(softmax, acc_o);
       } else {
+//% if dropout
+#pragma unroll
+        for (i32 e = 0; e < 4 * kChunks; ++e) acc_o[0][e / 4][e % 4] *= args.dropout_scale;
+//% end
         char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);

@@ -262,6 +262,37 @@ TEST_CASE("slopes are checked, written and read", "[nogpu]") {
   CHECK_THAT(without.err, ContainsSubstring("has no tensor 'alibi_slopes'"));
 }
 
+TEST_CASE("dropout is checked, and its state written and read", "[nogpu]") {
+  const std::string shape = " --batch 2 --heads 4 --seq 40 --head-dim 64 --dropout 0.3";
+  for (const char* flags :
+       {"--causal", "--pass backward --softcap 5 --kv-seq 70", "--sink --lengths used", "--causal --algorithm fa1"}) {
+    const CommandResult result =
+        run_attune(words("check " + std::string(flags) + shape + " --device emulator --target h200 --json"));
+    INFO(result.err << result.out);
+    REQUIRE(result.status == 0);
+    CHECK_THAT(result.json().at("problem").get<std::string>(), ContainsSubstring(" dropout0.3"));
+  }
+  const TemporaryFolder folder;
+  const auto make = [&](const std::string& flags, const char* file) {
+    std::vector<std::string> all = words("input" + flags);
+    all.insert(all.end(), {"--output", folder.file(file)});
+    REQUIRE(run_attune(all).status == 0);
+  };
+  make(shape, "i.safetensors");
+  make(" --batch 2 --heads 4 --seq 40 --head-dim 64", "p.safetensors");
+  const auto run = [&](const std::string& flags, const char* input) {
+    std::vector<std::string> all = words("run --check --json --device emulator --target h200 " + flags);
+    all.insert(all.end(), {"--input", folder.file(input), "--output", folder.file("o.safetensors")});
+    return run_attune(all);
+  };
+  const CommandResult result = run("--causal --dropout 0.3", "i.safetensors");
+  INFO(result.err << result.out);
+  CHECK(result.status == 0);
+  const CommandResult without = run("--dropout 0.3", "p.safetensors");
+  CHECK(without.status == 2);
+  CHECK_THAT(without.err, ContainsSubstring("has no tensor 'dropout_state'"));
+}
+
 TEST_CASE("tensors of pairs are checked, written and read", "[nogpu]") {
   const std::string shape = " --batch 2 --heads 4 --seq 40 --kv-seq 57 --head-dim 64 ";
   for (const char* flags : {"--causal --bias 1hqk", "--pass backward --softcap 5 --bias bhqk --bias-fp32",

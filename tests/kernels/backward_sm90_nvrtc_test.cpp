@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "generator/generate.h"
 #include "generator/problem/mask_geometry.h"
@@ -154,6 +155,23 @@ TEST_CASE("NVRTC compiles sm90 backward kernels with tiles of tensors of pairs: 
   for (const auto& [words, config, most_spilled] : kWithPairs) {
     if (!draw.takes_next()) continue;
     check_compiled(parse_problem(std::string("backward bf16 b1 hq2 sq1000 ") + words), config, most_spilled);
+  }
+}
+
+TEST_CASE("NVRTC compiles sm90 backward kernels with dropout: no wgmma serialized, no spill", "[nvrtc]") {
+  CaseDraw draw = compiled_draw();
+  constexpr std::pair<const char*, const char*> kCompiled[] = {
+      {"d128 causal", "sm90 q64 kv128 st3 order=l2-sections ordered dq=atomic dq-adds=bulk early8"},
+      {"d128", "sm90 q64 kv128 st2 overlap=within dq-by=softmax dq=atomic"},
+      {"d128 causal softcap20", "sm90 q64 kv128 st2 overlap=queued ordered dq-by=softmax dq=atomic"},
+      {"d64 causal", "sm90 q64 kv128 st3 overlap=queued dq=atomic"},
+      {"d64 softcap20", "sm90 q64 kv128 st3 overlap=within ordered dq=atomic early8"},
+      {"d192 causal", "sm90 q64 kv64 st2 dq=atomic split-dkdv"},
+      {"d256", "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first"}};
+  for (const char* dropout : {" dropout0.1", " dropout0.01"}) {
+    for (const auto& [words, config] : kCompiled)
+      if (draw.takes_next())
+        check_compiled(parse_problem(std::string("backward bf16 b4 hq8 sq4096 ") + words + dropout), config, 0);
   }
 }
 

@@ -49,6 +49,7 @@ enum Factor {
   kAttentionMask,
   kBiasGradient,
   kSink,
+  kDropout,
   kLengthsOf,
   kLayout,
   kPlacement,
@@ -94,6 +95,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .mask = static_cast<MaskChoice>(row[kMask]),
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .dropout = row[kDropout],
                              .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .bias = row[kBias],
@@ -141,6 +143,7 @@ void check_pairwise(Devices& devices, const TablePart& part) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kDropout] = std::size(kDropouts);
   sizes[kBias] = std::size(kBiases);
   sizes[kAttentionMask] = std::size(kAttentionMasks);
   sizes[kLengthsOf] = kLengthChoices;

@@ -51,6 +51,7 @@ enum Factor {
   kAttentionMask,
   kBiasGradient,
   kSink,
+  kDropout,
   kLengthsOf,
   kAlignment,
   kLayout,
@@ -82,6 +83,7 @@ BackwardCase case_of(const FactorChoice& row) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .dropout = row[kDropout],
                              .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .bias = row[kBias],
@@ -125,6 +127,7 @@ void check_pairwise(Devices& devices, double max_work, const TablePart& part) {
   sizes[kSeqQ] = sizes[kSeqKv] = std::size(kLengths);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kDropout] = std::size(kDropouts);
   sizes[kBias] = std::size(kBiases);
   sizes[kAttentionMask] = std::size(kAttentionMasks);
   sizes[kLengthsOf] = kLengthChoices;

@@ -43,6 +43,7 @@ enum Factor {
   kBias,
   kAttentionMask,
   kSink,
+  kDropout,
   kLengthsOf,
   kAlignment,
   kLayout,
@@ -80,6 +81,7 @@ std::vector<int> factor_sizes(FamilyWord family) {
   sizes[kGroup] = std::size(kGroups);
   sizes[kMask] = kMaskChoices;
   sizes[kSoftcap] = std::size(kSoftcaps);
+  sizes[kDropout] = std::size(kDropouts);
   sizes[kBias] = std::size(kBiases);
   sizes[kAttentionMask] = std::size(kAttentionMasks);
   sizes[kLengthsOf] = kLengthChoices;
@@ -117,6 +119,7 @@ ForwardCase case_of(const FactorChoice& row, FamilyWord family) {
                              .unaligned = row[kAlignment] == 1,
                              .bhsd = row[kLayout] == 1,
                              .softcap = row[kSoftcap],
+                             .dropout = row[kDropout],
                              .alibi = row[kAlibi] == 1,
                              .sink = row[kSink] == 1,
                              .bias = row[kBias],
@@ -179,6 +182,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.alignment = choice.unaligned || choice.placement == Placement::reversed ? 2 : 16;
   problem.layout = choice.bhsd ? Layout::bhsd : Layout::bshd;
   problem.softcap = kSoftcaps[choice.softcap];
+  problem.dropout = kDropouts[choice.dropout];
   problem.alibi = choice.alibi;
   const AttentionProblem pairs =
       parse_problem(fmt::format("forward{}{}", kBiases[choice.bias], kAttentionMasks[choice.attention_mask]));
@@ -223,7 +227,9 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   return problem;
 }
 
-bool is_served(const AttentionProblem& problem) { return !problem.packed || !problem.invariant; }
+bool is_served(const AttentionProblem& problem) {
+  return !problem.invariant || (!problem.packed && problem.dropout == 0);
+}
 
 CaseTable pairwise_cases(const DeviceSpec& device, FamilyWord family, double max_work, std::uint32_t seed) {
   const auto allowed = [&](const FactorChoice& row) {

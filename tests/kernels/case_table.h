@@ -16,6 +16,9 @@ inline constexpr int kMaskChoices = 7, kMaskChoicesOfLadder = 4;  ///< the ladde
 /// None, one that many scores reach, and one that hardly any does.
 inline constexpr float kSoftcaps[] = {0, 1, 30};
 
+/// None, one that eight bits for an element give, and one that takes sixteen.
+inline constexpr float kDropouts[] = {0, 0.3f, 0.01f};
+
 /// As problems' texts have them: none, what a plane for each head and batch entry is, and others that repeat.
 inline constexpr std::string_view kBiases[] = {"", " bias=bhqk", " bias=1hqk bias-fp32", " bias=b11k bias-fp32",
                                                " bias=11qk"};
@@ -32,7 +35,7 @@ struct ProblemChoice {
   int head_dim = 8;
   MaskChoice mask = MaskChoice::none;
   bool unaligned = false, bhsd = false;
-  int softcap = 0;  ///< of kSoftcaps
+  int softcap = 0, dropout = 0;  ///< of kSoftcaps and kDropouts
   bool alibi = false, sink = false;
   int bias = 0, attention_mask = 0;  ///< of kBiases and kAttentionMasks
   bool bias_gradient = false;        ///< of backward, where there is a bias
@@ -44,8 +47,8 @@ AttentionProblem problem_of(const ProblemChoice& choice);
 bool is_served(const AttentionProblem& problem);
 
 /// The pairwise table over the problem's and the config's factors: lengths, head dims, heads, masks, softcaps, ALiBi,
-/// biases, attention masks, sinks, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages and
-/// every switch of the config, as far as the family has them.
+/// biases, attention masks, sinks, dropout, used lengths, dtypes, layouts, placements, alignments; tiles, warps, stages
+/// and every switch of the config, as far as the family has them.
 struct CaseTable {
   std::vector<ForwardCase> cases;
   std::vector<std::string> impossible;  ///< pairs that no case shows

@@ -47,6 +47,7 @@ AttentionProblem drawn_problem(Draw& draw) {
                                          .unaligned = draw.below(8) == 0,
                                          .bhsd = draw.coin(),
                                          .softcap = draw.below(static_cast<int>(std::size(kSoftcaps))),
+                                         .dropout = draw.below(static_cast<int>(std::size(kDropouts))),
                                          .alibi = draw.coin(),
                                          .sink = draw.coin(),
                                          .bias = draw.below(static_cast<int>(std::size(kBiases))),

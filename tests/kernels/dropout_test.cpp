@@ -1,8 +1,12 @@
 // Kernels that drop elements of P: which ones, all families, passes, tiles and features must agree upon with the
 // oracles.
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "generator/families/family_word.h"
+#include "runtime/oracle/dropout_mask.h"
 #include "tests/catch.h"
 #include "tests/kernels/backward_case.h"
 #include "tests/kernels/devices.h"
@@ -83,6 +87,95 @@ void check_head_dims(Devices& devices, const char* forward, const char* backward
   }
 }
 
+// Scores of 0 and V of ones on a diagonal: O is what is kept of P, in a row for each query and a column for each key of
+// those that V has a one for. Likewise dV, where dO is the diagonal: a row for each key and a column for each query.
+constexpr const char* kOfMasks = "b2 hq2 sq150 skv130 d64 bhsd dropout";
+
+using Kept = std::vector<bool>;  // for each batch entry, head, query and key
+
+std::size_t pair_of(const AttentionProblem& problem, std::int64_t head, std::int64_t query, std::int64_t key) {
+  return static_cast<std::size_t>((head * problem.seq_q + query) * problem.seq_kv + key);
+}
+
+// Ones in row first + d, column d, of each head of a tensor (B, H, S, D) of zeros.
+std::vector<std::uint16_t> diagonal(const AttentionProblem& problem, std::int64_t rows, std::int64_t first) {
+  std::vector<std::uint16_t> bits(static_cast<std::size_t>(problem.batch * problem.heads_q * rows * problem.head_dim));
+  for (std::int64_t head = 0; head < problem.batch * problem.heads_q; ++head)
+    for (std::int64_t d = 0; d < problem.head_dim && first + d < rows; ++d)
+      bits[static_cast<std::size_t>((head * rows + first + d) * problem.head_dim + d)] = from_double(problem.dtype, 1);
+  return bits;
+}
+
+Kept oracle_mask(const AttentionProblem& problem, const TermValues& terms) {
+  const DropoutMask mask(problem, terms);
+  Kept kept;
+  for (std::int64_t head = 0; head < problem.batch * problem.heads_q; ++head)
+    for (std::int64_t query = 0; query < problem.seq_q; ++query)
+      for (std::int64_t key = 0; key < problem.seq_kv; ++key) kept.push_back(mask.of(head, query, key) != 0);
+  return kept;
+}
+
+Kept forward_mask(AttentionRuntime& runtime, const ForwardCase& test, ForwardData data) {
+  const AttentionProblem& problem = test.problem;
+  const std::int64_t heads = problem.batch * problem.heads_q, columns = problem.head_dim;
+  Kept kept(static_cast<std::size_t>(heads * problem.seq_q * problem.seq_kv));
+  const auto whole = [](TensorImage& image) { return image.memory.begin() + image.origin; };
+  std::fill_n(whole(data.q), heads * problem.seq_q * columns, 0);
+  for (std::int64_t first = 0; first < problem.seq_kv; first += columns) {
+    const std::vector<std::uint16_t> v = diagonal(problem, problem.seq_kv, first);
+    std::copy(v.begin(), v.end(), whole(data.v));
+    const std::vector<std::uint16_t> o = run_forward(runtime, test, data).o;
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t query = 0; query < problem.seq_q; ++query)
+        for (std::int64_t d = 0; d < columns && first + d < problem.seq_kv; ++d)
+          kept[pair_of(problem, head, query, first + d)] =
+              o[static_cast<std::size_t>(data.o.origin + (head * problem.seq_q + query) * columns + d)] != 0;
+  }
+  return kept;
+}
+
+Kept backward_mask(AttentionRuntime& runtime, const BackwardCase& test, BackwardData data) {
+  const AttentionProblem& problem = test.problem;
+  const std::int64_t heads = problem.batch * problem.heads_q, columns = problem.head_dim;
+  Kept kept(static_cast<std::size_t>(heads * problem.seq_q * problem.seq_kv));
+  data.q.assign(data.q.size(), 0);
+  data.lse.assign(data.lse.size(), 0);
+  for (std::int64_t first = 0; first < problem.seq_q; first += columns) {
+    data.d_o = diagonal(problem, problem.seq_q, first);
+    const std::vector<std::uint16_t> d_v = run_backward(runtime, test, data).d_v;
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t key = 0; key < problem.seq_kv; ++key)
+        for (std::int64_t d = 0; d < columns && first + d < problem.seq_q; ++d)
+          kept[pair_of(problem, head, first + d, key)] =
+              d_v[static_cast<std::size_t>((head * problem.seq_kv + key) * columns + d)] != 0;
+  }
+  return kept;
+}
+
+// Not what a kernel computes of the mask, but the mask, of all configs, families and passes: the same to the last bit.
+void check_masks(Devices& devices, const Configs& forward, const Configs& backward) {
+  AttentionRuntime& runtime = *devices.runtimes.front();
+  for (const char* dropout : {"0.1", "0.01", "0.75"}) {
+    ForwardCase test = case_from(std::string("forward fp16 ") + kOfMasks + dropout, forward.front());
+    test.seed = 5;
+    const ForwardData data = make_data(test);
+    const Kept expected = oracle_mask(test.problem, data.terms);
+    for (const char* config : forward) {
+      INFO(config << ", dropout " << dropout);
+      test.config = parse_config(config);
+      CHECK(forward_mask(runtime, test, data) == expected);
+    }
+    for (const char* config : backward) {
+      INFO(config << ", dropout " << dropout);
+      BackwardCase gradients = backward_case(std::string("backward fp16 ") + kOfMasks + dropout, config);
+      gradients.config.kv_grad_per_query_head = false;  // which heads of their own keys do not have
+      BackwardData of_gradients(gradients);
+      of_gradients.terms = data.terms;
+      CHECK(backward_mask(runtime, gradients, of_gradients) == expected);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("forward with dropout is right in all modes of the emulator", "[emulator]") {
@@ -113,8 +206,15 @@ TEST_CASE("sm90 backward with dropout is right in all modes of the emulator", "[
                   "sm90 q64 kv64 st2 dost1 dq=atomic split-dkdv");
 }
 
+TEST_CASE("all kernels drop the same elements, bit by bit", "[emulator]") {
+  Devices devices = forward_emulators();
+  check_masks(devices, kSm80, kBackwardSm80);
+  check_masks(devices, kSm90, kBackwardSm90);
+}
+
 TEST_CASE("dropout is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
+  check_masks(devices, kSm80, kBackwardSm80);
   check_forward(devices, kSm80);
   check_backward(devices, kBackwardSm80);
 }
@@ -122,6 +222,7 @@ TEST_CASE("dropout is right on the GPU", "[gpu]") {
 TEST_CASE("sm90 dropout is right on the GPU", "[gpu]") {
   Devices devices = Devices::gpu();
   if (devices.spec().compute_major != 9) return;
+  check_masks(devices, kSm90, kBackwardSm90);
   check_forward(devices, kSm90);
   check_backward(devices, kBackwardSm90);
 }

@@ -99,6 +99,31 @@ static void refuses_bad_problems(void) {
   problem = valid_problem();
   problem.softcap = -7;
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "softcap -7");
+  problem = valid_problem();
+  problem.dropout = -0.1f;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "dropout -0.1");
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, backward(problem), "dropout -0.1");
+  problem.dropout = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "dropout 1");
+  problem.dropout = NAN;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "dropout nan");
+  problem.dropout = 0.1f;
+  problem.invariant = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "dropout");
+  problem = valid_problem();
+  problem.reserved = 1;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved");
+}
+
+static void tells_the_realized_dropout(void) {
+  EXPECT(attune_realized_dropout(0) == 0);
+  EXPECT(attune_realized_dropout(0.1f) == 26.0f / 256);      /* within 2 percent of what is asked */
+  EXPECT(attune_realized_dropout(0.01f) == 655.0f / 65536);  /* takes 16 bits */
+  EXPECT(attune_realized_dropout(0.5f) == 0.5f);
+  EXPECT(attune_realized_dropout(0.99999f) == 65535.0f / 65536); /* never all */
+  EXPECT(isnan(attune_realized_dropout(1)));
+  EXPECT(isnan(attune_realized_dropout(-0.1f)));
+  EXPECT(isnan(attune_realized_dropout(NAN)));
 }
 
 /* Sums and differences of these are no int64. */
@@ -172,6 +197,10 @@ static void refuses_bad_operands(void) {
 /* Callers with older headers, whose problem ended where its pass is now, or what is invariant. */
 static void reads_older_structs(void) {
   attune_problem problem = valid_problem();
+  problem.struct_size = offsetof(attune_problem, dropout);
+  problem.dropout = 99; /* not the caller's */
+  problem.head_dim = 60;
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "60");
   problem.struct_size = offsetof(attune_problem, max_seq_q);
   problem.max_seq_q = problem.max_seq_kv = 99; /* not the caller's */
   problem.head_dim = 60;
@@ -300,6 +329,7 @@ int main(void) {
   EXPECT(strcmp(attune_last_error(), "") == 0);
   tells_its_version();
   refuses_bad_problems();
+  tells_the_realized_dropout();
   refuses_extreme_numbers();
   refuses_bad_operands();
   refuses_newer_structs();

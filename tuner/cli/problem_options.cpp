@@ -40,9 +40,10 @@ std::string with_dashes(const ProblemField& field) { return fmt::format("--{}", 
 std::int64_t ProblemOptions::Flag::value() const {
   if (field->form == ProblemFieldForm::real) {
     const auto rounded = static_cast<float>(real.value());
-    if (!std::isfinite(rounded) || rounded <= 0) {
-      refuse(fmt::format("{} {}: must be positive and finite as a float; leave it out for its default",
-                         with_dashes(*field), *real));
+    const bool may_be_none = field->standard({}) == real_bits(0);  // which nothing but 0 itself asks for
+    if (!std::isfinite(rounded) || (rounded <= 0 && !(may_be_none && *real == 0))) {
+      refuse(fmt::format("{} {}: must be {}positive and finite as a float; leave it out for its default",
+                         with_dashes(*field), *real, may_be_none ? "0 or " : ""));
     }
     return real_bits(rounded);
   }

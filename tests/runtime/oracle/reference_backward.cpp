@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "runtime/oracle/dropout_mask.h"
 #include "runtime/oracle/reference_attention.h"
 #include "tests/catch.h"
 
@@ -121,6 +122,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
             const std::vector<double>& sinks) {
   const AttentionProblem& p = c.problem;
   const std::vector<double> d_o = c.values(c.d_o);
+  const DropoutMask mask(p, c.terms);
   double sum = 0;
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads_q; ++h) {
@@ -138,7 +140,7 @@ double loss(const Case& c, const std::vector<double>& q, const std::vector<doubl
           }
           const double weight = std::exp(capped(p, p.softmax_scale * score) + added(c, b, h, i, j));
           weights += weight;
-          weighted += weight * dp;
+          weighted += weight * mask.of(b * p.heads_q + h, i, j) * dp;
         }
         if (weights == 0 || i >= rows_of(c.used(Operand::seqused_q), b, p.seq_q)) continue;
         sum += weighted / weights;
@@ -156,13 +158,24 @@ struct Gradients {
   std::vector<float> d_sinks;
   std::vector<std::byte> d_bias;
 };
-enum class Mistake { none, no_delta, lse_sign, no_scale, one_head_of_group, no_slope, no_last_row, slope_of_bias };
+enum class Mistake {
+  none,
+  no_delta,
+  lse_sign,
+  no_scale,
+  one_head_of_group,
+  no_slope,
+  no_last_row,
+  slope_of_bias,
+  undropped_dp
+};
 
 Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
   const AttentionProblem& p = c.problem;
   const auto rounded = [&](double x) { return to_double(p.dtype, from_double(p.dtype, x)); };
   const std::vector<double> q = c.values(c.q), k = c.values(c.k), v = c.values(c.v), d_o = c.values(c.d_o);
   const ReferenceForward forward = reference_forward(p, c.q, c.k, c.v, c.terms);
+  const DropoutMask mask(p, c.terms);
   std::vector<float> d_q(q.size()), d_k(k.size()), d_v(v.size()), d_sinks(c.sinks().size());
   const OperandShape bias = operand_shape(p, Operand::d_bias);
   std::vector<float> d_bias(static_cast<std::size_t>(p.bias_gradient ? bias.elements() : 0));
@@ -191,7 +204,9 @@ Gradients low_precision(const Case& c, Mistake mistake = Mistake::none) {
           p.softcap == 0 || mistake == Mistake::no_slope ? 1 : 1 - (changed / p.softcap) * (changed / p.softcap);
       const float weight =
           std::exp(changed + static_cast<float>(added(c, b, h, i, j)) - static_cast<float>(forward.lse[row]));
-      const auto p16 = static_cast<float>(rounded(weight)),
+      const double kept = mistake == Mistake::undropped_dp ? 1 : mask.of(b * p.heads_q + h, i, j);
+      dp *= static_cast<float>(kept);
+      const auto p16 = static_cast<float>(rounded(weight) * mask.of(b * p.heads_q + h, i, j)),
                  ds16 = static_cast<float>(rounded(weight * slope * (dp - delta)));
       const float scale = mistake == Mistake::no_scale ? 1.0f : p.softmax_scale;
       const bool summed = mistake != Mistake::one_head_of_group || h % group == 0;
@@ -239,6 +254,8 @@ std::vector<AttentionProblem> tiny_problems() {
           problems.push_back(problem);
           problem.softcap = 0.75f;
           problems.push_back(problem);
+          problem.dropout = 0.4f;  // each after it with dropout, too
+          problems.push_back(problem);
           problem.sink = true;
           problems.push_back(problem);
           problem.lengths = group == 1 ? Lengths::used : Lengths::used_top_left;
@@ -259,7 +276,7 @@ std::vector<AttentionProblem> tiny_problems() {
           problem.bias_gradient = false;
           problem.bias = problem.attention_mask = PairTensor::none;
           problem.bias_fp32 = false;
-          problem.softcap = 0;
+          problem.softcap = problem.dropout = 0;
           problem.sink = false;
           problem.lengths = Lengths::whole;
           problems.push_back(problem);
@@ -392,6 +409,11 @@ TEST_CASE("gradients of a kernel's precision are within the bounds", "[nogpu]") 
       sharp.softcap = softcap;
       problems.push_back(sharp);
     }
+    AttentionProblem dropped = make_problem(dtype, 2, 2, 90, 64, MaskKind::causal);
+    for (const float dropout : {0.1f, 0.005f, 0.75f}) {
+      dropped.dropout = dropout;
+      problems.push_back(dropped);
+    }
   }
   for (const AttentionProblem& problem : problems) {
     for (const bool with_lse : {false, true}) {
@@ -430,6 +452,12 @@ TEST_CASE("wrong gradients are beyond the bounds", "[nogpu]") {
     const Case of_capped(capped, true);
     CHECK(errors_of(of_capped, low_precision(of_capped)).within());
     CHECK_FALSE(errors_of(of_capped, low_precision(of_capped, Mistake::no_slope)).within());
+    AttentionProblem dropped = problem;
+    dropped.dropout = 0.25f;
+    const Case of_dropped(dropped, true);
+    CHECK(errors_of(of_dropped, low_precision(of_dropped)).within());
+    CHECK_FALSE(errors_of(of_dropped, low_precision(of_dropped, Mistake::undropped_dp)).within());
+    CHECK_FALSE(errors_of(of_dropped, low_precision(c)).within());
     AttentionProblem with_sinks = problem;
     with_sinks.sink = true;
     const Case of_sinks(with_sinks, true);
