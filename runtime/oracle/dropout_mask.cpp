@@ -39,7 +39,7 @@ DropoutMask::DropoutMask(const AttentionProblem& problem, const TermValues& term
     heads_.push_back(philox({of_call[0] ^ static_cast<std::uint32_t>(before + head), of_call[1]}, low, 10));
 }
 
-bool DropoutMask::keeps(std::int64_t batch_head, std::int64_t query, std::int64_t key) const {
+std::uint32_t DropoutMask::number(std::int64_t batch_head, std::int64_t query, std::int64_t key) const {
   const Counter& head = heads_[static_cast<std::size_t>(batch_head)];
   const auto of_query = static_cast<std::uint32_t>(query / 16 * 32 + query % 8 * 4 + key % 8 / 2),
              of_key = static_cast<std::uint32_t>(key / 16);
@@ -48,11 +48,11 @@ bool DropoutMask::keeps(std::int64_t batch_head, std::int64_t query, std::int64_
     const Counter drawn = philox({head[0] ^ of_query, head[1] ^ of_key ^ plane}, seed_, 7);
     return drawn[static_cast<std::size_t>(key % 16 / 8)] >> shift & 0xff;
   };
-  return (bits_ == 8 ? byte(0) : byte(0) << 8 | byte(0x80000000)) >= threshold_;
+  return bits_ == 8 ? byte(0) : byte(0) << 8 | byte(0x80000000);
 }
 
 double DropoutMask::of(std::int64_t batch_head, std::int64_t query, std::int64_t key) const {
-  return bits_ == 0 ? 1 : keeps(batch_head, query, key) ? scale_ : 0;
+  return bits_ == 0 ? 1 : number(batch_head, query, key) >= threshold_ ? scale_ : 0;
 }
 
 }  // namespace attune

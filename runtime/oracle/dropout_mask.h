@@ -18,10 +18,11 @@ class DropoutMask {
   /// What a query of a head, counted through all batch entries, and a key of its sequence count: 0, or, kept, one over
   /// the share that is kept.
   double of(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
+  /// The random number of theirs, of 8 or of 16 bits, which is not below a threshold where they are kept.
+  std::uint32_t number(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
 
  private:
   using Counter = std::array<std::uint32_t, 2>;
-  bool keeps(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
 
   std::uint32_t seed_ = 0;  // its lower half
   std::vector<Counter> heads_;

@@ -6,8 +6,8 @@ import unittest.mock
 import torch
 
 import attune_kernels as attune
-from attune_kernels import _calls, _ops
-from attune_kernels._options import Options
+from attune_kernels import _calls, _library, _ops
+from attune_kernels._options import Options, Terms
 
 calls, terms_of_calls = [], []
 
@@ -18,6 +18,7 @@ def install():
                            ("_known_calls", None)):
         unittest.mock.patch.object(_calls, name, function).start()
     unittest.mock.patch.object(attune, "_attend", None).start()
+    unittest.mock.patch.object(_library, "text_of", lambda function, problem: "").start()  # which asks for a device
     for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward),
                            ("forward_with_terms", _ops._run_forward_with_terms), ("backward_with_terms", _ops._run_backward_with_terms)):
         _ops._defined.impl(name, function, "CPU")
@@ -59,7 +60,7 @@ def _used(terms, of_queries, of_keys):
 
 def _products(q, k, options):
     """Scores before terms and mask."""
-    _, scale, *_, softcap = Options._make(options)
+    scale, softcap = Options._make(options).scale, Options._make(options).softcap
     scaled = q.float() @ k.float().transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     return softcap * torch.tanh(scaled / softcap) if softcap > 0 else scaled
 
@@ -81,6 +82,22 @@ def _scores(q, k, options, terms=None):
     for batch, (rows, keys) in enumerate(zip(_lengths(terms.seqused_q, q), _lengths(terms.seqused_kv, k))):
         unseen[batch, 0, :rows, :keys] = hidden(rows, keys, causal, top_left, window)
     return scores.masked_fill(unseen, -torch.inf)
+
+
+def _kept(q, k, options, terms):
+    """What each element of the softmax of (batch, heads, seq, head_dim) counts under dropout."""
+    dropout_p = Options._make(options).dropout_p
+    if dropout_p == 0:
+        return 1
+    sequence = getattr(terms, "sequence", 0)  # of packed ones
+    mask = attune.dropout_mask(dropout_p, terms.dropout_state, (sequence + q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
+    return mask[sequence:] / (1 - attune.realized_dropout(dropout_p))
+
+
+class _Alone(Terms):
+    """Those of one packed sequence, which is the only one of its call."""
+
+    sequence = 0
 
 
 def _require_real(**tensors):
@@ -109,7 +126,7 @@ def _forward(q, k, v, options, out=None, return_lse=False, prepared=None, terms=
     scores = _scores(q, k.repeat_interleave(group, 1), options, terms)
     if sinks is not None:
         scores = torch.cat([scores, sinks[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
-    result = (torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] @ v.repeat_interleave(group, 1).float()).to(q.dtype)
+    result = ((torch.softmax(scores, -1).nan_to_num(0)[..., :k.shape[2]] * _kept(q, k, options, terms)) @ v.repeat_interleave(group, 1).float()).to(q.dtype)
     result = _as_bhsd(layout, result)[0]
     return result.contiguous() if out is None else out.copy_(result), torch.logsumexp(scores, -1) if return_lse else None
 
@@ -127,13 +144,14 @@ def _sequences_of(terms, options):
     tokens = 2 if options[2] == "bhsd" else 1
     begins = [cumulative.tolist() for cumulative in (terms.cu_seqlens_q, terms.cu_seqlens_kv)]
     for sequence, (query, end, key, last) in enumerate(zip(begins[0], begins[0][1:], begins[1], begins[1][1:])):
-        alone = terms._replace(cu_seqlens_q=None, cu_seqlens_kv=None, **{
+        alone = _Alone(*terms)._replace(cu_seqlens_q=None, cu_seqlens_kv=None, **{
             name: None if getattr(terms, name) is None else getattr(terms, name)[sequence:sequence + 1] for name in ("seqused_q", "seqused_kv")})
         if terms.alibi_slopes is not None and terms.alibi_slopes.dim() == 2:
             alone = alone._replace(alibi_slopes=terms.alibi_slopes[sequence])
         for name in ("bias", "attention_mask"):
             if getattr(terms, name) is not None:
                 alone = alone._replace(**{name: pairs_of_sequence(getattr(terms, name), sequence, end - query, last - key)})
+        alone.sequence = sequence
 
         def queries(tensor, axis=tokens, query=query, end=end):
             return tensor.narrow(axis, query, end - query)
@@ -197,13 +215,14 @@ def _backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepar
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     p = torch.exp(_scores(q, k, options, terms) - lse[..., None]).nan_to_num(0)
     delta = (grad_out * out).sum(-1, keepdim=True) - (0 if grad_lse is None else grad_lse[..., None])
-    ds = p * (grad_out @ v.transpose(-1, -2) - delta)
+    kept = _kept(q, k, options, terms)
+    ds = p * (kept * (grad_out @ v.transpose(-1, -2)) - delta)
     of_bias = (ds.sum_to_size(terms.bias.shape).to(terms.bias.dtype),) if bias_gradient else ()
-    softcap = options[-1]
+    softcap = Options._make(options).softcap
     if softcap > 0:
         ds = ds * (1 - (_products(q, k, options) / softcap).square())
     ds = ds * (q.shape[-1] ** -0.5 if scale is None else scale)
-    sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, p.transpose(-1, -2) @ grad_out)]
+    sums = [one.unflatten(1, (kv_heads, group)).sum(2) for one in (ds.transpose(-1, -2) @ q, (p * kept).transpose(-1, -2) @ grad_out)]
     of_sinks = () if sinks is None else (-(torch.exp(sinks[None, :, None] - lse) * delta[..., 0]).sum((0, 2)),)
     results = (*(one.to(dtype).contiguous() for one in _as_bhsd(layout, ds @ k, *sums)), *of_sinks, *of_bias)
     return results if grads is None else tuple(given.copy_(one) for given, one in zip(grads, results, strict=True))

@@ -65,11 +65,11 @@ def attended(seq_q, seq_kv, causal=False, top_left=False, window=None, **_):
 
 
 def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, window=None, softcap=0.0, sinks=None, alibi_slopes=None, bias=None,
-              attention_mask=None):
-    """(out, lse) of tensors in double precision; autograd knows their gradients."""
+              attention_mask=None, kept=None):
+    """(out, lse) of tensors in double precision; autograd knows their gradients. kept: what each element of the softmax counts, (batch, heads, seq, seq_kv)."""
     if layout == "bshd":
         out, lse = reference(*(tensor.transpose(1, 2) for tensor in (q, k, v)), causal, scale, "bhsd", top_left, window, softcap, sinks, alibi_slopes, bias,
-                             attention_mask)
+                             attention_mask, kept)
         return out.transpose(1, 2), lse
     k, v = (tensor.repeat_interleave(q.shape[1] // tensor.shape[1], 1) for tensor in (k, v))
     mask = attended(q.shape[2], k.shape[2], causal, top_left, window)
@@ -78,7 +78,7 @@ def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, 
         mask = mask & attention_mask
     if bias is not None:
         mask = mask & (bias != -torch.inf)
-    blind = ~mask.any(3)
+    blind, kept = ~mask.any(3), 1 if kept is None else kept
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
@@ -90,9 +90,9 @@ def reference(q, k, v, causal=False, scale=None, layout="bhsd", top_left=False, 
         scores = scores + bias.double().masked_fill(bias == -torch.inf, 0)
     if sinks is not None:  # one more key, of no value
         scores = torch.cat([scores.masked_fill(~mask, -torch.inf), sinks[None, :, None, None].expand(*scores.shape[:3], 1)], 3)
-        return scores.softmax(3)[..., :-1] @ v, scores.logsumexp(3)
+        return (scores.softmax(3)[..., :-1] * kept) @ v, scores.logsumexp(3)
     scores = scores.masked_fill(~mask, -torch.inf).masked_fill(blind[..., None], 0)
-    out = (scores.softmax(3) @ v).masked_fill(blind[..., None], 0)
+    out = ((scores.softmax(3) * kept) @ v).masked_fill(blind[..., None], 0)
     return out, scores.logsumexp(3).masked_fill(blind, -torch.inf)
 
 

@@ -10,8 +10,9 @@ import unittest
 import unittest.mock
 
 # First: it finds the module, and ends a program that has no GPU.
-from on_gpu import BF16, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND, normal, run_tests, torch
+from on_gpu import BF16, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND, normal, reference_gradients, run_tests, torch
 
+import attune_kernels as attune
 from attune_kernels import flash_attn, flash_attn_interface
 
 # dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, options
@@ -219,11 +220,22 @@ class FlashAttention(OnGpu):
         self.assertTrue((out == 0).all() and (lse == torch.inf).all())
         self.assertTrue((flash_attn_interface.flash_attn_func(q, k, k, return_attn_probs=True)[1] == -torch.inf).all())
 
+    def test_dropout(self):
+        """What was dropped has the sign of flash-attn's return_attn_probs; its exponentials are those of scores."""
+        for function, causal, p in (flash_attn.flash_attn_func, True, 0.17), (flash_attn.flash_attn_func, False, 0.01):
+            q, k, v, grad_out = inputs(BF16, 2, 4, 2, 130, 130, 64)
+            given = leaves(q, k, v)
+            out, lse, signed = function(*given, dropout_p=p, causal=causal, return_attn_probs=True)
+            kept = (~signed.signbit()).double() / (1 - attune.realized_dropout(p))
+            (exact_out, _), exact = reference_gradients(q, k, v, grad_out, None, causal=causal, layout="bshd", kept=kept)
+            self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[BF16])
+            for name, gradient, other in zip(("dQ", "dK", "dV"), torch.autograd.grad(out, given, grad_out), exact):
+                self.assert_close(name, gradient, other, GRADIENT_BOUND[BF16])
+
     def test_what_is_not_served_is_refused(self):
         q, k, v, _ = inputs(BF16, 1, 2, 2, 40, 40, 64)
         wide = normal(1, 40, 2, 128, dtype=BF16, seed=1)
         for feature, function, arguments, options in [
-            ("dropout", flash_attn.flash_attn_func, (q, k, v, 0.1), {}),
             ("FP8", flash_attn_interface.flash_attn_func, [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)], {}),
             ("a head_dim of v", flash_attn_interface.flash_attn_func, (q, k, wide), {}),
         ]:

@@ -1,9 +1,10 @@
-"""What changes scores and rows, through the Python binding on a GPU: softcaps, sinks, ALiBi, biases and attention masks."""
+"""What changes scores, rows and the softmax, through the Python binding on a GPU: softcaps, sinks, ALiBi, biases, attention masks and dropout."""
 
 # First: it finds the module, and ends a program that has no GPU.
 from on_gpu import BF16, FP16, GRADIENT_BOUND, LSE_BOUND, OUTPUT_BOUND, OnGpu, inputs, reference, reference_gradients, run_tests, torch, with_gradients
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import checkpoint
 
 import attune_kernels as attune
 
@@ -118,6 +119,75 @@ class Slopes(OnGpu):
                         self.assertLess((lse - exact_lse).nan_to_num(0).abs().max().item(), LSE_BOUND)
                         gradients = torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse.masked_fill(lse == -torch.inf, 0)))
                         self.assert_gradients(gradients, exact, dtype)
+
+
+class Dropout(OnGpu):
+    @staticmethod
+    def kept(dropout_p, state, shape):
+        return attune.dropout_mask(dropout_p, state, shape).double() / (1 - attune.realized_dropout(dropout_p))
+
+    def test_values_and_gradients(self):
+        for dtype, head_dim, dropout_p, options in ((BF16, 128, 0.1, {"causal": True}), (FP16, 64, 0.01, {"softcap": 3.0}), (BF16, 64, 0.9, {"window": (90, 5)}),
+                                                    (FP16, 256, 0.3, {"causal": True, "deterministic": True}), (BF16, 40, 0.1, {})):
+            for seq_q, seq_kv in (300, 400), (1, 1500):
+                q, k, v, grad_out, grad_lse = inputs(dtype, 2, 4, 2, seq_q, seq_kv, head_dim)
+                known = {name: value for name, value in options.items() if name != "deterministic"}
+                for compiled in (False, True):
+                    with self.subTest(dtype=dtype, head_dim=head_dim, seq_q=seq_q, compiled=compiled, **options):
+                        state = attune.new_dropout_state()
+                        kept = self.kept(dropout_p, state, (2, 4, seq_q, seq_kv))
+                        (exact_out, exact_lse), exact = reference_gradients(q, k, v, grad_out, grad_lse, kept=kept, **known)
+                        function = torch.compile(attune.attention, backend="aot_eager") if compiled else attune.attention
+                        leaves = with_gradients(q, k, v)
+                        out, lse = function(*leaves, return_lse=True, dropout_p=dropout_p, dropout_state=state, **options)
+                        self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[dtype])
+                        self.assertLess((lse - exact_lse).abs().max().item(), LSE_BOUND)
+                        self.assert_gradients(torch.autograd.grad((out, lse), leaves, (grad_out, grad_lse)), exact, dtype)
+
+    def test_pytorchs_generator_gives_the_state(self):
+        q, k, v, grad_out, _ = inputs(BF16, 2, 4, 2, 300, 400, 64)
+
+        def run(*leaves):
+            return attune.attention(*leaves, dropout_p=0.2, deterministic=True)
+
+        def results(function):
+            torch.manual_seed(5)
+            leaves = with_gradients(q, k, v)
+            out = function(*leaves)
+            return out, *torch.autograd.grad(out, leaves, grad_out)
+
+        first = results(run)
+        self.assert_same(results(run), first)
+        self.assert_same(results(lambda *leaves: checkpoint.checkpoint(run, *leaves, use_reentrant=False)), first)
+        self.assert_same(results(lambda *leaves: checkpoint.checkpoint(run, *leaves, use_reentrant=True)), first)
+        self.assertFalse(torch.equal(run(q, k, v), first[0]))
+        torch.manual_seed(5)
+        self.assertTrue(torch.equal(attune.attention(q, k, v, dropout_p=0.2, dropout_state=attune.new_dropout_state()), first[0]))
+
+    def test_a_graph_draws_anew_at_each_replay(self):
+        q, k, v, grad_out, _ = inputs(BF16, 1, 2, 2, 300, 300, 64)
+        leaves = with_gradients(q, k, v)
+
+        def step():
+            state = attune.new_dropout_state()
+            out = attune.attention(*leaves, dropout_p=0.3, dropout_state=state)
+            return state, out, torch.autograd.grad(out, leaves, grad_out)
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            state, out, gradients = step()
+        seen = set()
+        for _ in range(3):
+            graph.replay()
+            seen.add(tuple(state.tolist()))
+            (exact_out, _), exact = reference_gradients(q, k, v, grad_out, None, kept=self.kept(0.3, state, (1, 2, 300, 300)))
+            self.assert_close("O", out, exact_out, 2 * OUTPUT_BOUND[BF16])
+            self.assert_gradients(gradients, exact, BF16)
+        self.assertEqual(len(seen), 3)
 
 
 class TensorsOfPairs(OnGpu):

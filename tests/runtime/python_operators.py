@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library, _operators, _ops, _reasons, _sdpa  # noqa: E402
+from attune_kernels import _calls, _library, _operators, _ops, _reasons, _sdpa, _sdpa_calls  # noqa: E402
 from recording_library import RecordingLibrary  # noqa: E402
 
 if not _operators.are_there():
@@ -449,8 +449,13 @@ class Sdpa(Case):
         self.originals.impl(self.EFFICIENT, "CPU", self.efficient, False)
         self.originals.impl(f"{self.EFFICIENT}_backward", "CPU", self.efficient_backward, False)
         self.addCleanup(setattr, self, "originals", None)
-        self.addCleanup(_sdpa._remove)
+        self.addCleanup(self.forget_replacements)
         _sdpa._install("CPU")
+
+    @staticmethod
+    def forget_replacements():
+        _sdpa_calls.has_drawn = False
+        _sdpa._remove()
 
     def run_flash(self, *leaves, dropout=0.0, causal=False, mask=False, scale=0.125):
         return torch.ops.aten._scaled_dot_product_flash_attention(*leaves, dropout, causal, mask, scale=scale)
@@ -489,17 +494,41 @@ class Sdpa(Case):
                 self.assertEqual(self.library.launches[-1][1]["mask"], mask)
 
     def test_what_is_not_served_goes_on(self):
-        for run, options in ((self.run_flash, {"dropout": 0.1}), (self.run_flash, {"mask": True}), (self.run_cudnn, {"dropout": 0.1}),
-                             (self.run_cudnn, {"mask": True})):
-            with self.subTest(run=run.__name__, options=list(options)):
+        for run in self.run_flash, self.run_cudnn:
+            with self.subTest(run=run.__name__):
                 gradients(run(*self.leaves)[0], self.leaves)
                 launches = len(self.library.launches)
-                results = run(*self.leaves, **options)
+                results = run(*self.leaves, mask=True)
                 self.assertEqual((len(self.library.launches), results[4:6]), (launches, (12345, 2 ** 40)))
-                if "mask" not in options:
-                    gradients(results[0], self.leaves)
-                    self.assertEqual(len(self.library.launches), launches)
-        self.assertEqual(len(self.calls), 6)
+        self.assertEqual(len(self.calls), 2)
+
+    def test_dropout_is_served_by_python_code(self):
+        """Also where C serves calls without it, and where PyTorch's kernels are back when gradients are asked for."""
+        for run in self.run_flash, self.run_cudnn:
+            gradients(run(*self.leaves)[0], self.leaves)
+            for is_turned_off in False, True:
+                with self.subTest(run=run.__name__, is_turned_off=is_turned_off):
+                    with self.assert_no_calls_in_c():
+                        results = run(*self.leaves, dropout=0.25)
+                        if is_turned_off:
+                            _sdpa._remove()
+                        gradients(results[0], self.leaves)
+                    for _, problem, inputs, *_ in self.library.launches[-2:]:
+                        self.assertEqual((problem["dropout"], inputs["dropout_state.data"]), (0.25, results[6].data_ptr()))
+            _sdpa._install("CPU")
+        self.assertEqual(self.calls, [])
+        out = self.run_flash(*self.leaves, dropout=0.25)[0]
+        _sdpa._remove()
+        plain = self.run_flash(*self.leaves)[0]
+        gradients(plain, self.leaves)
+        self.assertEqual(self.calls, [self.FLASH, f"{self.FLASH}_backward"])
+        launches = len(self.library.launches)
+        gradients(out, self.leaves)
+        self.assertEqual((len(self.library.launches), len(self.calls)), (launches + 1, 2))
+        theirs = self.run_flash(*self.leaves, dropout=0.25)[0]
+        _sdpa._install("CPU")
+        gradients(theirs, self.leaves)
+        self.assertEqual((len(self.library.launches), len(self.calls)), (launches + 1, 4))
 
     def run_efficient(self, *leaves, bias=None, dropout=0.0, causal=False):
         return torch.ops.aten._scaled_dot_product_efficient_attention(*leaves, bias, True, dropout, causal)
@@ -535,8 +564,7 @@ class Sdpa(Case):
     def test_what_goes_on_is_said_once(self):
         wide = [one.detach().float() for one in self.leaves]
         q, k, v = (one.detach() for one in self.leaves)
-        cases = (("dropout", lambda: self.run_flash(q, k, v, dropout=0.1)), ("dropout", lambda: self.run_cudnn(q, k, v, dropout=0.1)),
-                 ("dropout", lambda: self.run_efficient(q, k, v, dropout=0.1)), ("torch.float32", lambda: self.run_efficient(*wide)),
+        cases = (("dropout_p is 1.0", lambda: self.run_flash(q, k, v, dropout=1.0)), ("torch.float32", lambda: self.run_efficient(*wide)),
                  ("another head_dim", lambda: self.run_efficient(q, k, v[..., :32])),
                  ("bias is torch.int8", lambda: self.run_efficient(q, k, v, bias=torch.zeros(2, 4, 100, 100, dtype=torch.int8))))
         for words, call in cases:
@@ -547,13 +575,13 @@ class Sdpa(Case):
                     call()
                 self.assertEqual(len(logged.output), 1)
                 self.assertRegex(logged.output[0], f"Attune does not serve .*{words}.*PyTorch's own kernels")
-        self.assertEqual(self.calls.count(self.EFFICIENT), 8)
+        self.assertEqual(self.calls.count(self.EFFICIENT), 6)
         short = tensors(shape=(2, 4, 50, 64))
         with self.assertNoLogs("attune", "WARNING"):
             self.run_efficient(q, k, v)
             self.run_efficient(q, short[0], short[1], causal=True)
         self.assertEqual(self.library.launches[-1][1]["mask"], _library.MASK_CAUSAL_TOP_LEFT)
-        self.assertEqual(self.calls.count(self.EFFICIENT), 8)
+        self.assertEqual(self.calls.count(self.EFFICIENT), 6)
 
     def test_statuses(self):
         for run in (self.run_flash, self.run_cudnn):

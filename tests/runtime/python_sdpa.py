@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 REPOSITORY, LIBRARY = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 os.environ.update(ATTUNE_LIBRARY=LIBRARY, CUDA_VISIBLE_DEVICES="")
@@ -29,7 +30,8 @@ except (ImportError, AttributeError):
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import cpu_attention  # noqa: E402
-from attune_kernels import _reasons, _sdpa  # noqa: E402
+import attune_kernels as attune  # noqa: E402
+from attune_kernels import _library, _reasons, _sdpa, _sdpa_calls  # noqa: E402
 
 cpu_attention.install()
 FP16 = torch.float16
@@ -67,8 +69,8 @@ def by_cudnn(q, k, v, mask=None, is_causal=False, scale=None):
     return torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None if mask is None else as_numbers(mask), True, 0.0, is_causal, scale=scale)
 
 
-def expected_attention(q, k, v, mask=None, is_causal=False, scale=None):
-    """In double precision, 0 where a query attends to nothing."""
+def expected_attention(q, k, v, mask=None, is_causal=False, scale=None, kept=1):
+    """In double precision, 0 where a query attends to nothing. kept: what each element of the softmax counts."""
     q, k, v = q.double(), *(one.double().repeat_interleave(q.shape[1] // one.shape[1], 1) for one in (k, v))
     scores = q @ k.transpose(2, 3) * (q.shape[3] ** -0.5 if scale is None else scale)
     unseen = cpu_attention.hidden(q.shape[2], k.shape[2], is_causal, True).expand(scores.shape)
@@ -77,12 +79,23 @@ def expected_attention(q, k, v, mask=None, is_causal=False, scale=None):
         if mask.dtype != torch.bool:
             scores = scores + mask.double().masked_fill(mask == -INF, 0)
     blind = unseen.all(3, keepdim=True)
-    return (scores.masked_fill(unseen & ~blind, -INF).softmax(3) @ v).masked_fill(blind, 0)
+    return ((scores.masked_fill(unseen & ~blind, -INF).softmax(3) * kept) @ v).masked_fill(blind, 0)
+
+
+def kept_by(seed, offset, shape, dropout_p):
+    state = torch.stack([seed.view(torch.int64), offset.view(torch.int64)])
+    return attune.dropout_mask(dropout_p, state, shape) / (1 - attune.realized_dropout(dropout_p))
 
 
 def gradients(out, leaves):
     weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
     return torch.autograd.grad((out.float() * weights).sum(), leaves)
+
+
+def forget():
+    """PyTorch's kernels alone, also for what would be on its way."""
+    _sdpa_calls.has_drawn = False
+    _sdpa._remove()
 
 
 MASKS = {
@@ -102,7 +115,7 @@ class Masks(unittest.TestCase):
                                (f"{CUDNN}_backward", self.cudnn_backward)):
             self.originals.impl(name, "CPU", function, False)
         self.addCleanup(setattr, self, "originals", None)
-        self.addCleanup(_sdpa._remove)
+        self.addCleanup(forget)
         _sdpa._install("CPU")
         _reasons.forget()
         cpu_attention.calls.clear()
@@ -223,10 +236,8 @@ class Masks(unittest.TestCase):
         q, k, v = tensors()
         bias, wide = normal(2, 4, 21, 37, seed=9, grad=True), [one.detach().float().requires_grad_() for one in (q, k, v)]
         cases = [
-            (EFFICIENT, (q, k, v, bias, True, 0.1), "dropout"),
             (EFFICIENT, (*wide, bias.detach().float().requires_grad_(), True), "torch.float32"),
             (EFFICIENT, (q, k, v.detach()[..., :4].requires_grad_(), bias, True), "another head_dim"),
-            (CUDNN, (q, k, v, bias.detach(), True, 0.1), "dropout"),
         ]
         for name, arguments, words in cases:
             with self.subTest(name=name, words=words):
@@ -240,6 +251,101 @@ class Masks(unittest.TestCase):
                 self.assertRegex(logged.output[0], f"Attune does not serve .*{words}.*PyTorch's own kernels")
                 self.assertEqual([called for called, _ in self.calls], 2 * [name, f"{name}_backward"])
                 self.assertEqual(self.served(), [])
+
+    @staticmethod
+    def with_dropout(name, leaves, bias=None, dropout_p=0.3, is_causal=False):
+        """(out, what each element of the softmax counts), of an operator of PyTorch."""
+        results = getattr(torch.ops.aten, name)(*leaves, bias, True, dropout_p, is_causal)
+        seed, offset = results[2:4] if name == EFFICIENT else results[6:8]
+        return results[0], kept_by(seed, offset, (2, 4, 21, 37), dropout_p)
+
+    def test_dropout(self):
+        bias = normal(2, 4, 21, 37, seed=9)
+        for name in EFFICIENT, CUDNN:
+            for options in {}, {"is_causal": True}, {"bias": bias}, {"bias": bias, "dropout_p": 0.01}:
+                with self.subTest(name=name, options=list(options)), self.assertNoLogs("attune"):
+                    leaves = tensors()
+                    out, kept = self.with_dropout(name, leaves, **options)
+                    exact = expected_attention(*leaves, options.get("bias"), options.get("is_causal", False), kept=kept)
+                    self.assert_close([out, *gradients(out, leaves)], [exact, *gradients(exact, leaves)])
+                    self.assertEqual((self.served(), self.calls), (["forward", "backward"], []))
+                    self.assertGreater((kept == 0).sum(), 0)
+
+    def test_dropout_hangs_on_pytorchs_generator(self):
+        def run(leaves):
+            return self.with_dropout(EFFICIENT, leaves)[0]
+
+        leaves = tensors()
+        torch.manual_seed(3)
+        first, second = run(leaves), run(leaves)
+        torch.manual_seed(3)
+        self.assertTrue(torch.equal(first, run(leaves)))
+        self.assertFalse(torch.equal(first, second))
+        torch.manual_seed(3)
+        out = torch.utils.checkpoint.checkpoint(lambda *of: run(of), *leaves, use_reentrant=False)
+        self.assert_close(gradients(out, leaves), gradients(first, leaves))
+
+    def test_dropout_of_passes_by_different_kernels(self):
+        """Turned on or off in between: backward is made by the kernels that made forward, also of tensors that were copied in between."""
+        for name in EFFICIENT, CUDNN:
+            _sdpa._remove()
+            leaves = tensors()
+            theirs = getattr(torch.ops.aten, name)(*leaves, None, True, 0.3)[0]
+            _sdpa._install("CPU")
+            gradients(theirs, leaves)
+            self.assertEqual((self.served(), [called for called, _ in self.calls]), ([], [name, f"{name}_backward"]))
+            with torch.autograd.graph.saved_tensors_hooks(lambda one: one.clone(), lambda one: one.clone()):
+                copied, kept_of_copied = self.with_dropout(name, leaves)
+            ours, kept = self.with_dropout(name, leaves)
+            for is_twice in (False, True):
+                _sdpa._remove()
+                if is_twice:
+                    _sdpa._install("CPU")
+                    _sdpa._remove()
+                for out, counted in (ours, kept), (copied, kept_of_copied):
+                    found = torch.autograd.grad(out, leaves, torch.ones_like(out), retain_graph=True)
+                    exact = expected_attention(*leaves, kept=counted)
+                    self.assert_close(found, torch.autograd.grad(exact, leaves, torch.ones_like(exact)))
+            self.assertEqual(self.served(), ["forward", "forward", *4 * ["backward"]])
+            self.calls.clear()
+            plain = getattr(torch.ops.aten, name)(*leaves, None, True, 0.0)[0]
+            gradients(plain, leaves)
+            self.assertEqual((self.served(), [called for called, _ in self.calls]), ([], [name, f"{name}_backward"]))
+            self.calls.clear()
+            _sdpa._install("CPU")
+
+    def test_dropout_whose_backward_pass_is_not_served(self):
+        """Then forward is not, either; and what a backward pass says of gradients is raised."""
+        leaves = tensors()
+        _sdpa_calls._refused.clear()
+        with unittest.mock.patch.object(_library, "text_of", lambda *_: "a reason of a test"), self.assertLogs("attune", "WARNING") as logged:
+            for _ in range(2):
+                out = getattr(torch.ops.aten, EFFICIENT)(*leaves, None, True, 0.3)[0]
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], "a reason of a test; PyTorch's own kernels")
+        gradients(out, leaves)
+        self.assertEqual((self.served(), [called for called, _ in self.calls]), ([], [EFFICIENT, EFFICIENT, f"{EFFICIENT}_backward"]))
+        _sdpa_calls._refused.clear()
+        out, _ = self.with_dropout(EFFICIENT, leaves)
+        with unittest.mock.patch.object(_sdpa_calls._calls, "backward", side_effect=ValueError("wrong in a test")):
+            self.assertRaisesRegex(ValueError, "wrong in a test", gradients, out, leaves)
+
+    def test_dropout_in_a_compiled_graph(self):
+        leaves = tensors()
+
+        @functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
+        def run(q, k, v):
+            results = torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.3)
+            return results[0]
+
+        torch.manual_seed(5)
+        out = run(*leaves)
+        torch.manual_seed(5)
+        eager, kept = self.with_dropout(EFFICIENT, leaves)
+        self.assertTrue(torch.equal(out, eager))
+        exact = expected_attention(*leaves, kept=kept)
+        self.assert_close(gradients(out, leaves), gradients(exact, leaves))
+        self.assertEqual(self.calls, [])
 
     def test_passes_by_different_kernels(self):
         """Turned on, or off, between forward and backward: LSE is of PyTorch's shape, with its numbers."""
@@ -278,16 +384,17 @@ def by_packed_cudnn(q, k, v, begins, of_keys, is_causal=False, scale=None, **opt
     return torch.ops.aten._cudnn_attention_forward(q, k, v, None, begins, of_keys, 20, 30, True, 0.0, is_causal, False, scale=scale, **options)
 
 
-def expected_of_packed(q, k, v, begins, of_keys, hidden, scale=None):
+def expected_of_packed(q, k, v, begins, of_keys, hidden, scale=None, kept=None):
     """Each sequence alone, in double precision. hidden: of its numbers of queries and keys, which keys a query does not see."""
     parts = []
-    for query, end, key, last in zip(begins, begins[1:], of_keys, of_keys[1:]):
+    for sequence, (query, end, key, last) in enumerate(zip(begins, begins[1:], of_keys, of_keys[1:])):
         group = q.shape[1] // k.shape[1]
         one, keys, values = (tensor.double().transpose(0, 1) for tensor in (q[query:end], *(of[key:last].repeat_interleave(group, 1) for of in (k, v))))
         scores = one @ keys.transpose(1, 2) * (q.shape[2] ** -0.5 if scale is None else scale)
         unseen = hidden(end - query, last - key).expand(scores.shape)
         blind = unseen.all(2, keepdim=True)
-        parts.append((scores.masked_fill(unseen & ~blind, -INF).softmax(2) @ values).masked_fill(blind, 0).transpose(0, 1) if last > key else
+        counted = 1 if kept is None else kept[sequence, :, :end - query, :last - key]
+        parts.append(((scores.masked_fill(unseen & ~blind, -INF).softmax(2) * counted) @ values).masked_fill(blind, 0).transpose(0, 1) if last > key else
                      (one * 0).transpose(0, 1))
     return torch.cat(parts)
 
@@ -298,7 +405,7 @@ class PackedSequences(unittest.TestCase):
         for name in FLASH_PACKED, "_flash_attention_backward", CUDNN_PACKED, "_cudnn_attention_backward":
             self.originals.impl(name, "CPU", functools.partial(self.original, name), False)
         self.addCleanup(setattr, self, "originals", None)
-        self.addCleanup(_sdpa._remove)
+        self.addCleanup(forget)
         _sdpa._install("CPU")
         _reasons.forget()
         cpu_attention.calls.clear()
@@ -346,6 +453,23 @@ class PackedSequences(unittest.TestCase):
             self.check(by_flash, window, window_size_left=3, window_size_right=2)
             self.check(by_packed_cudnn, top_left, is_causal=True)
 
+    def test_dropout(self):
+        shape, p = (4, 4, 13, 28), 0.3
+        for name in FLASH_PACKED, CUDNN_PACKED:
+            leaves = packed()
+            if name == FLASH_PACKED:
+                out, _, state, *_ = torch.ops.aten._flash_attention_forward(*leaves, BEGINS, OF_KEYS, 13, 28, p, False, False)
+                kept = kept_by(*(state.unbind()), shape, p)
+            else:
+                results = torch.ops.aten._cudnn_attention_forward(*leaves, None, BEGINS, OF_KEYS, 13, 28, True, p)
+                out, kept = results[0], kept_by(*results[6:8], shape, p)
+            _sdpa._remove()
+            exact = expected_of_packed(*leaves, BEGINS.tolist(), OF_KEYS.tolist(), lambda *lengths: torch.zeros(lengths, dtype=torch.bool), kept=kept)
+            for result, other in zip([out, *gradients(out, leaves)], [exact, *gradients(exact, leaves)], strict=True):
+                torch.testing.assert_close(result.double(), other.double(), atol=1e-2, rtol=1e-2)
+            self.assertEqual(self.calls, [])
+            _sdpa._install("CPU")
+
     def test_results_in_a_tensor_that_is_given(self):
         if not hasattr(torch.ops.aten, "_flash_attention_forward_no_dropout_inplace"):
             self.skipTest("PyTorch has no such operator")
@@ -377,7 +501,6 @@ class PackedSequences(unittest.TestCase):
         dense = [one.detach()[None] for one in (q, k, v)]
         options = dict(scale=None)
         cases = [
-            ("dropout", lambda: torch.ops.aten._flash_attention_forward(q, k, v, BEGINS, OF_KEYS, 20, 30, 0.1, False, False)),
             ("a cache of keys and values", lambda: by_flash(q, k, v, BEGINS, OF_KEYS, seqused_k=lengths, block_table=table)),
             ("alibi_slopes", lambda: by_flash(q, k, v, BEGINS, OF_KEYS, alibi_slopes=slopes)),
             ("a mask", lambda: torch.ops.aten._cudnn_attention_forward(q.detach(), k.detach(), v.detach(), torch.zeros(4, 1, 1, 1), BEGINS, OF_KEYS, 20, 30, True)),

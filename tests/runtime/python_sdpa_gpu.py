@@ -117,7 +117,6 @@ class Sdpa(InTorch):
             "head dim 256": (tensors(128, heads=(4, 4), head_dim=256), {"is_causal": True}, True),
             "mask": ((q, k, v), {"attn_mask": mask}, SERVES_MASKS),
             "mask of numbers": ((q, k, v), {"attn_mask": torch.randn(2, 1, 128, 128, device=DEVICE, dtype=BF16)}, SERVES_MASKS),
-            "dropout": ((q, k, v), {"dropout_p": 0.25}, False),
             "float32": (wide, {"is_causal": True}, False),
             "v of other head dim": ((q, k, half_v), {"is_causal": True}, False),
             "one query": (tensors(1, 300, heads=(4, 4)), {}, True),
@@ -234,6 +233,56 @@ class Sdpa(InTorch):
                     self.assertEqual(ran, [0, int(second)])
                     self.assert_close(gradients, with_gradients(exact, leaves)[1:])
 
+    def test_dropout(self):
+        """Its state is drawn from PyTorch's generator. Gradients come of the same elements, turned off in between or not; PyTorch's own of its own."""
+        def exact_gradients(leaves, out, state):
+            kept = attune.dropout_mask(0.2, state, (2, 4, 128, 128)).double() / (1 - attune.realized_dropout(0.2))
+            wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+            scores = (wide[0] @ wide[1].transpose(2, 3) / 8).masked_fill(torch.ones(128, 128, dtype=torch.bool, device=DEVICE).triu(1), -torch.inf)
+            exact_out = (scores.softmax(3) * kept) @ wide[2]
+            return exact_out.detach(), *torch.autograd.grad((exact_out * self.weights_of(out)).sum(), wide)
+
+        def run(q, k, v):
+            return sdpa(q, k, v, dropout_p=0.2, is_causal=True)
+
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, *([SDPBackend.EFFICIENT_ATTENTION] if SERVES_MASKS else [])):
+            for turned_off in (False, True):
+                for function in (run, torch.compile(run, fullgraph=True)):
+                    with self.subTest(backend=backend, turned_off=turned_off, compiled=function is not run):
+                        torch._dynamo.reset()  # graphs do not ask again which backend was chosen
+                        leaves = tensors(128, heads=(4, 4))
+                        torch.manual_seed(3)
+                        state = attune.new_dropout_state()
+                        torch.manual_seed(3)
+                        try:
+                            with attune.enable_sdpa(), sdpa_kernel(backend), counted() as ran:
+                                out = function(*leaves)
+                        except RuntimeError as error:
+                            if "No available kernel" not in str(error):
+                                raise
+                            continue
+                        self.assertEqual(ran, [1, 0])
+                        with contextlib.nullcontext() if turned_off else attune.enable_sdpa(), counted() as ran:
+                            gradients = torch.autograd.grad((out.float() * self.weights_of(out)).sum(), leaves)
+                        self.assertEqual(ran, [0, 1])
+                        self.assert_close((out, *gradients), exact_gradients(leaves, out, state))
+
+    @staticmethod
+    def weights_of(out):
+        return torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape)
+
+    def test_dropout_of_a_forward_pass_by_pytorch(self):
+        """O is linear in V: the sum of O times weights is that of V times its gradient, of the same elements."""
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+            leaves = tensors(128, heads=(4, 4))
+            with sdpa_kernel(backend):
+                out = sdpa(*leaves, dropout_p=0.4)
+            with attune.enable_sdpa(), counted() as ran:
+                loss = (out.float() * self.weights_of(out)).sum()
+                gradients = torch.autograd.grad(loss, leaves)
+            self.assertEqual(ran, [0, 0])
+            self.assertLess(abs((gradients[2].double() * leaves[2].double()).sum().item() - loss.item()), 0.02 * self.weights_of(out).norm().item())
+
     def test_a_graph_that_was_compiled_before(self):
         def function(q, k, v):
             return nn.functional.gelu(causal_sdpa(q * 1.5, k, v))
@@ -313,6 +362,8 @@ class Sdpa(InTorch):
 
 
 class Block(nn.Module):
+    dropout_p = 0.0
+
     def __init__(self, width, heads):
         super().__init__()
         self.heads, self.before, self.between = heads, nn.LayerNorm(width), nn.LayerNorm(width)
@@ -321,14 +372,15 @@ class Block(nn.Module):
 
     def forward(self, x):
         q, k, v = self.qkv(self.before(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        x = x + self.join(sdpa(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        x = x + self.join(sdpa(q, k, v, is_causal=True, dropout_p=self.dropout_p if self.training else 0.0).transpose(1, 2).flatten(2))
         return x + self.mlp(self.between(x))
 
 
 class Training(InTorch):
     """A small transformer learns to go on with a phrase that repeats: losses beside PyTorch's own, step by step."""
 
-    def losses(self, steps, compiled):
+    def losses(self, steps, compiled, dropout_seed=None):
+        """dropout_seed: of what the generator gives once the model and the texts are made."""
         torch.manual_seed(4)
         words, width, length = 32, 128, 128
         model = nn.Sequential(nn.Embedding(words, width), Block(width, 2), Block(width, 2), nn.LayerNorm(width), nn.Linear(width, words))
@@ -336,9 +388,11 @@ class Training(InTorch):
         position = torch.randn(length, width, device=DEVICE) * 0.3
         run = torch.compile(model[1:], fullgraph=True) if compiled else model[1:]
         optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-        losses = []
+        losses, of_texts = [], torch.Generator(DEVICE).manual_seed(4)
+        if dropout_seed is not None:
+            torch.manual_seed(dropout_seed)
         for _ in range(steps):
-            phrase = torch.randint(words, (16, 8), device=DEVICE)
+            phrase = torch.randint(words, (16, 8), device=DEVICE, generator=of_texts)
             text = phrase.repeat(1, length // 8 + 1)[:, : length + 1]
             with torch.autocast(DEVICE, dtype=BF16):
                 logits = run(model[0](text[:, :-1]) + position)
@@ -364,6 +418,21 @@ class Training(InTorch):
                 self.assertLess(ours[-1], ours[0])
                 if not compiled:
                     self.assertLess(abs(sum(ours[-10:]) - sum(theirs[-10:])), 0.25 * sum(theirs[-10:]) + 0.5)
+
+
+    def test_dropout_beside_that_of_pytorch(self):
+        """Twelve steps with other elements dropped: losses differ by no more than those of another seed do."""
+        def run(seed, ours):
+            with attune.enable_sdpa() if ours else contextlib.nullcontext(), counted() as ran:
+                losses = self.losses(12, False, seed)
+            self.assertEqual(ran, [24, 24] if ours else [0, 0])
+            return torch.tensor(losses)
+
+        with unittest.mock.patch.object(Block, "dropout_p", 0.2):
+            theirs, ours = (torch.stack([run(seed, is_ours) for seed in range(4)]) for is_ours in (False, True))
+        spread = (theirs.var(0) + ours.var(0)).sqrt() / 2  # of the difference of two means of four
+        print(f"\n  mean losses with dropout, PyTorch's {theirs.mean(0).tolist()}\n  Attune's {ours.mean(0).tolist()}\n  spread {spread.tolist()}", flush=True)
+        self.assertLess(((theirs.mean(0) - ours.mean(0)).abs() / spread.clamp_min(1e-3)).median().item(), 3)
 
 
 if __name__ == "__main__":

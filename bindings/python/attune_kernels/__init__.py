@@ -402,7 +402,7 @@ def unsupported(
             checked = _calls.Checked(q, k, v, options, pass_, terms=terms, bias_gradient=_calls.needs_grad(bias) and torch.is_grad_enabled())
         except (TypeError, ValueError) as error:
             return str(error)
-        reason = "" if checked.is_empty else _text_of(checked.library.attune_unsupported, checked.problem)
+        reason = "" if checked.is_empty else _library.text_of(checked.library.attune_unsupported, checked.problem)
         if reason:
             return reason
     return None
@@ -506,17 +506,8 @@ class PreparedBackward(_PreparedPass):
         return _calls.backward(grad_out, q, k, v, out, lse, grad_lse, self._options, grads, self._handle, terms, self._bias_gradient)
 
 
-def _text_of(function, problem):
-    """What a function of the library writes about a problem."""
-    needed = ctypes.c_size_t()
-    _library.check(function(problem, None, 0, ctypes.byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    _library.check(function(problem, text, needed, None))
-    return text.value.decode()
-
-
 def _describe(checked):
-    config, origin, detail, tune_command = _text_of(checked.library.attune_describe, checked.problem).split("\n")
+    config, origin, detail, tune_command = _library.text_of(checked.library.attune_describe, checked.problem).split("\n")
     return config, origin, detail, tune_command
 
 

@@ -108,6 +108,15 @@ def check(status):
         raise AttuneError(status, load().attune_last_error().decode(errors="replace"))
 
 
+def text_of(function, problem):
+    """What a function of the library writes about a problem."""
+    needed = ctypes.c_size_t()
+    check(function(problem, None, 0, ctypes.byref(needed)))
+    text = ctypes.create_string_buffer(needed.value)
+    check(function(problem, text, needed, None))
+    return text.value.decode()
+
+
 def candidates():
     """Where libattune.so may be, in the order in which it is looked for."""
     given = os.environ.get("ATTUNE_LIBRARY")

@@ -12,17 +12,21 @@ and serve calls without a mask of a kind that was made before.
 
 Sequences that lie one behind the other (varlen_attn, nested tensors) come by operators of their own: see _sdpa_packed.py.
 
+A forward pass with dropout takes its seed from PyTorch's generator, and its backward pass runs Attune's kernels also when they are turned off in between:
+see _sdpa_calls.py.
+
 Whatever goes on to PyTorch's kernels is said once for each reason.
 """
 
+import inspect
 import math
 import warnings
 
 import torch
 
-from . import _calls, _operators, _sdpa_packed
+from . import _calls, _operators, _sdpa_calls, _sdpa_packed
 from ._options import Options, Terms, without_repeats
-from ._sdpa_calls import DROPOUT, backward, forward, leave, unused_random_state, unused_seed_and_offset
+from ._sdpa_calls import backward, forward, is_pytorchs, leave, random_state, seed_and_offset, state_of
 
 _NAME = "attune"
 _EFFICIENT = "_scaled_dot_product_efficient_attention"
@@ -39,9 +43,9 @@ def enable_sdpa():
         with attune.enable_sdpa(): ...                # what was in force before comes back
 
     It applies to the whole process, to all threads, and to graphs that were compiled before. Masks as tensors (attn_mask) are served, with the
-    gradient of one that requires it, and so are causal calls whose lengths differ, nested tensors, and torch.nn.attention.varlen.varlen_attn().
-    Dropout, float32, values of another head_dim than keys and whatever else Attune does not serve go to PyTorch's own kernels, and the logger
-    "attune" warns once of each reason. Calls for which PyTorch takes its math backend are not seen: those under
+    gradient of one that requires it, and so are dropout (of one seed other elements are dropped than PyTorch's kernels drop), causal calls whose
+    lengths differ, nested tensors, and torch.nn.attention.varlen.varlen_attn(). float32, values of another head_dim than keys and whatever else
+    Attune does not serve go to PyTorch's own kernels, and the logger "attune" warns once of each reason. Calls for which PyTorch takes its math backend are not seen: those under
     torch.nn.attention.sdpa_kernel(SDPBackend.MATH), and those with an attn_mask and enable_gqa=True, unless PyTorch prefers cuDNN or is told to
     take it.
     PyTorch 2.11's registry lists it as "attune": torch.nn.attention.activate_flash_attention_impl("attune") does the same.
@@ -90,20 +94,39 @@ def _activate(name):
 
 
 _replaced = None  # what replaces implementations, while it does
+_beneath = None  # what lies beneath them, and stays for backward passes with dropout
 
 
 def _install(key="CUDA"):
     """Replaces the implementations. Returns a handle whose remove() brings them back."""
-    global _replaced
-    library = torch.library.Library("aten", "IMPL", key)
-    implementations = {name: _with_fallback(*both) for name, both in _implementations(key).items()}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
-        for name, implementation in implementations.items():
-            library.impl(name, implementation, key, with_keyset=True)
+    global _replaced, _beneath
+    if _beneath is None:
+        backward_passes = {name: (_of_dropout_alone(ours), pytorchs) for name, (ours, pytorchs) in _implementations(key).items() if name.endswith("_backward")}
+        _beneath, _ = _implement(backward_passes, key)
+    library, implementations = _implement(_implementations(key), key)
     in_c = {name: implementation for name, implementation in implementations.items() if name.startswith(_IN_C)}
     _replaced = [library, *_implement_in_c(in_c, key)]
     return _Handle()
+
+
+def _implement(implementations, key):
+    """What replaces them as long as it lives, and the functions that do."""
+    library = torch.library.Library("aten", "IMPL", key)
+    functions = {name: _with_fallback(*both) for name, both in implementations.items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*overriding a previously registered kernel", category=UserWarning)
+        for name, function in functions.items():
+            library.impl(name, function, key, with_keyset=True)
+    return library, functions
+
+
+def _of_dropout_alone(implementation):
+    place = list(inspect.signature(implementation).parameters).index("dropout_p")
+
+    def run(*arguments, **options):
+        return None if arguments[place] == 0.0 else implementation(*arguments, **options)
+
+    return run
 
 
 def _implement_in_c(implementations, key):
@@ -133,8 +156,10 @@ def _with_tensors_alone(implementation):
 
 
 def _remove():
-    global _replaced
+    global _replaced, _beneath
     _replaced = None
+    if not _sdpa_calls.has_drawn:
+        _beneath = None
 
 
 class _Handle:
@@ -182,60 +207,63 @@ def _with_fallback(implementation, original):
 
 
 def _flash_forward(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-    if dropout_p != 0.0 or return_debug_mask:
-        return leave(DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = forward(q, k, v, _options(is_causal, scale))
+    if return_debug_mask:
+        return leave("return_debug_mask=True")
+    served = forward(q, k, v, _options(is_causal, scale, dropout_p))
     if served is None:
         return None
-    out, lse = served
-    return out, lse, None, None, q.shape[2], k.shape[2], *unused_random_state(q), q.new_empty(0)
+    out, lse, state = served
+    return out, lse, None, None, q.shape[2], k.shape[2], *random_state(q, state), q.new_empty(0)
 
 
 def _flash_backward(grad_out, q, k, v, out, lse, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, seed, offset, *, scale=None):
-    if dropout_p != 0.0:
+    if is_pytorchs(dropout_p, seed):
         return None
-    return backward(grad_out, q, k, v, out, lse, _options(is_causal, scale))
+    state = state_of(dropout_p, seed, offset)
+    return backward(grad_out, q, k, v, out, lse, _options(is_causal, scale, dropout_p), _terms(None, state))
 
 
 def _cudnn_forward(
     q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None
 ):
-    if dropout_p != 0.0 or return_debug_mask:
-        return leave(DROPOUT if dropout_p != 0.0 else "return_debug_mask=True")
-    served = forward(q, k, v, _options(is_causal, scale, top_left=is_causal), _terms(attn_bias))  # cuDNN's diagonal begins top left
+    if return_debug_mask:
+        return leave("return_debug_mask=True")
+    served = forward(q, k, v, _options(is_causal, scale, dropout_p, top_left=is_causal), _terms(attn_bias))  # cuDNN's diagonal begins top left
     if served is None:
         return None
-    out, lse = served
-    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], *unused_seed_and_offset(q), None
+    out, lse, state = served
+    return out, lse.unsqueeze(3), None, None, q.shape[2], k.shape[2], *seed_and_offset(q, state), None
 
 
 def _cudnn_backward(
     grad_out, q, k, v, out, lse, seed, offset, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, *, scale=None
 ):
-    if dropout_p != 0.0:
+    if is_pytorchs(dropout_p, seed):
         return None
-    return backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, top_left=is_causal), _terms(attn_bias))
+    state = state_of(dropout_p, seed, offset)
+    return backward(grad_out, q, k, v, out, lse.squeeze(3), _options(is_causal, scale, dropout_p, top_left=is_causal), _terms(attn_bias, state))
 
 
 def _efficient_forward(q, k, v, attn_bias, compute_log_sumexp, dropout_p=0.0, is_causal=False, *, scale=None):
-    reason = _why_not_efficient(q, v, dropout_p)
+    reason = _why_not_efficient(q, v)
     if reason is not None:
         return leave(reason)
-    options = _options(is_causal, scale, top_left=is_causal)
+    options = _options(is_causal, scale, dropout_p, top_left=is_causal)
     served = forward(q, k, v, options, _terms(attn_bias), _with_lengths_before_heads(q), compute_log_sumexp)
     if served is None:
         return None
-    out, lse = served
+    out, lse, state = served
     lse = _as_efficient_has_it(lse, attn_bias) if compute_log_sumexp else q.new_empty((*q.shape[:2], 0), dtype=torch.float32)
-    return out, lse, *unused_seed_and_offset(q)
+    return out, lse, *seed_and_offset(q, state)
 
 
 def _efficient_backward(
     grad_out, q, k, v, attn_bias, out, lse, seed, offset, dropout_p, grad_input_mask, is_causal=False, *, scale=None
 ):
-    if _why_not_efficient(q, v, dropout_p) is not None:
+    if _why_not_efficient(q, v) is not None or is_pytorchs(dropout_p, seed):
         return None
-    options = _options(is_causal, scale, top_left=is_causal)
+    state = state_of(dropout_p, seed, offset)
+    options = _options(is_causal, scale, dropout_p, top_left=is_causal)
     grads, bias = [_with_lengths_before_heads(tensor) for tensor in (q, k, v)], attn_bias
     bias_gradient = attn_bias is not None and grad_input_mask[3]
     if bias_gradient:
@@ -244,17 +272,15 @@ def _efficient_backward(
             bias = attn_bias.contiguous()
         grads.append(_with_rows_apart(attn_bias))
     if lse.shape[2] < q.shape[2]:  # PyTorch asks forward for none where the mask alone requires a gradient
-        served = forward(q, k, v, options, _terms(bias))
+        served = forward(q, k, v, _options(is_causal, scale, 0.0, top_left=is_causal), _terms(bias))
         if served is None:
             return None
         lse = served[1]
-    results = backward(grad_out, q, k, v, out, lse[:, :, :q.shape[2]], options, _terms(bias), grads, bias_gradient)
+    results = backward(grad_out, q, k, v, out, lse[:, :, :q.shape[2]], options, _terms(bias, state), grads, bias_gradient)
     return None if results is None else (*results[:3], results[3] if bias_gradient else None)
 
 
-def _why_not_efficient(q, v, dropout_p):
-    if dropout_p != 0.0:
-        return DROPOUT
+def _why_not_efficient(q, v):
     if q.dtype not in _calls.DTYPES:
         return f"{q.dtype}"
     return "values of another head_dim than keys" if q.shape[3] != v.shape[3] else None
@@ -282,12 +308,14 @@ def _with_rows_apart(bias):
     return torch.empty((*others, keys + -keys % _EFFICIENT_BIAS), dtype=bias.dtype, device=bias.device)[..., :keys]
 
 
-def _options(is_causal, scale, top_left=False):
-    return tuple(Options(causal=is_causal, scale=scale, top_left=top_left))
+def _options(is_causal, scale, dropout_p, top_left=False):
+    return tuple(Options(causal=is_causal, scale=scale, top_left=top_left, dropout_p=dropout_p))
 
 
-def _terms(bias):
-    return None if bias is None else Terms(bias=without_repeats(bias))
+def _terms(bias, state=None):
+    if bias is None and state is None:
+        return None
+    return Terms(bias=None if bias is None else without_repeats(bias), dropout_state=state)
 
 
 def _pytorch_flash_forward(_, q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
