@@ -23,6 +23,9 @@ or CSV with a header; tuner/sweep/shapes_file.h lists the fields. "causal" is al
 Packed sequences (the word packed) have the lengths of their distribution, those with which `attune tune` times them; they stand beside
 FlashAttention-2's operator for such, and FlashAttention-3's, whose library --attention-3 names, as the wheel of xformers 0.0.34 holds one.
 
+With dropout (the word dropout0.1) each drops elements of its own: Attune is held to attention that drops the same, and what others leave without
+dropout is what they are held to.
+
 A peer library is a shared object with the C interface of peer_library.h, beside this file: NAME=PATH, where NAME begins its functions and
 stands in the table.
 
@@ -170,6 +173,8 @@ class Comparison:
                     contender = make()
                     for _ in range(WARM_UP_LAUNCHES):
                         out = contender.launches[0]()
+                    if contender.launch_to_check is not None:
+                        out = contender.launch_to_check()
                 self.torch.cuda.synchronize()
             except RuntimeError as error:
                 if name in OWN:

@@ -49,13 +49,13 @@ class Shapes(unittest.TestCase):
             {"head-dim": 72, "seq": "128"},
             {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": true},
             {"pass": "backward", "seq": 128, "head-dim": 72, "deterministic": false},
-            {"seq": 128, "head-dim": 72, "softcap": 30.0, "causal": true, "sink": true, "alibi": true},
+            {"seq": 128, "head-dim": 72, "softcap": 30.0, "causal": true, "sink": true, "alibi": true, "dropout": 0.1},
             {"pass": "backward", "seq": 128, "head-dim": 72, "bias": "1hqk", "bias-fp32": true, "bias_gradient": true, "attention-mask": "b11k"}]""")
         self.assertEqual(texts, ["forward fp16 b2 hq8 sq512 d64 causal", "forward bf16 b1 hq1 sq128 d72",
                                  "forward fp16 b4 hq16 hkv4 sq1 skv4096 d128 causal scale0.5 bhsd",
                                  "forward bf16 b1 hq1 sq100 skv300 d64 causal-top-left", "forward bf16 b1 hq1 sq100 d64 causal@-3",
                                  "forward bf16 b1 hq1 sq100 d64", "backward bf16 b1 hq1 sq128 d72 deterministic",
-                                 "backward bf16 b1 hq1 sq128 d72", "forward bf16 b1 hq1 sq128 d72 causal softcap30 alibi sink",
+                                 "backward bf16 b1 hq1 sq128 d72", "forward bf16 b1 hq1 sq128 d72 causal softcap30 alibi sink dropout0.1",
                                  "backward bf16 b1 hq1 sq128 d72 bias=1hqk bias-fp32 bias-gradient attention-mask=b11k"])
 
     def test_csv(self):
@@ -103,15 +103,16 @@ class Shapes(unittest.TestCase):
 
     def test_texts_are_canonical(self):
         for text in ("forward bf16 b1 hq8 hkv2 sq30 skv40 d64 causal", "forward fp16 b1 hq1 sq9 d8 scale0.3", "backward bf16 b1 hq1 sq7 d8 bhsd",
-                     "forward bf16 b1 hq1 sq5 skv9 d64 causal-top-left", "forward bf16 b1 hq1 sq5 d64 causal@-2 align2", "forward bf16 b1 hq1 sq5 skv9 d64 window=3,open softcap20"):
+                     "forward bf16 b1 hq1 sq5 skv9 d64 causal-top-left", "forward bf16 b1 hq1 sq5 d64 causal@-2 align2", "forward bf16 b1 hq1 sq5 skv9 d64 window=3,open softcap20",
+                     "forward bf16 b1 hq1 sq5 d64 softcap5 alibi bias=1hqk sink dropout0.3 bhsd"):
             self.assertEqual(problems.parse_problem(" ".join(reversed(text.split()))).text(), text)
         self.assertEqual(problems.parse_problem("sq4 causal@0 scale0.125 hkv1").text(), "forward bf16 b1 hq1 sq4 d64 causal")
         self.assertEqual(problems.parse_problem("sq4 skv9 causal@5").text(), "forward bf16 b1 hq1 sq4 skv9 d64 causal")
 
     def test_packed_sequences(self):
-        text = "backward bf16 b12 hq4 hkv2 sq512 d64 causal sink packed"
+        text = "backward bf16 b12 hq4 hkv2 sq512 d64 causal sink dropout0.1 packed"
         problem = problems.parse_problem(text)
-        self.assertEqual((problem.text(), problem.title()), (text, "bf16 12 log-uniform H4/2 T512 D64 causal sinks"))
+        self.assertEqual((problem.text(), problem.title()), (text, "bf16 12 log-uniform H4/2 T512 D64 causal sinks dropout 0.1"))
         lengths = [7, 13, 27, 54, 19, 108, 5, 152, 38, 3, 76, 10]  # as the library has them: tests/generator/problem/sequence_lengths.cpp
         self.assertEqual(problem.sequence_lengths(), list(zip(lengths, lengths)))
         self.assertEqual(problem.attended_pairs(), sum(n * (n + 1) // 2 for n in lengths))

@@ -29,7 +29,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
 from attune_kernels import _calls, _library, _ops, _sdpa  # noqa: E402
-from comparison import inputs, packed, problems  # noqa: E402
+from comparison import inputs, packed, problems, references  # noqa: E402
 from recording_library import RecordingLibrary  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -445,6 +445,21 @@ class Comparison(unittest.TestCase):
         grads[1][0, -1, -1] += 1
         self.assertFalse(of_output.errors(out, lse, inputs.UNIT_NORMAL)["within"])
         self.assertFalse(of_gradients.errors(grads, inputs.UNIT_NORMAL)["within"])
+
+    def test_dropout_is_that_of_the_seed(self):
+        problem = problems.parse_problem("backward bf16 b2 hq4 hkv2 sq70 d64 causal dropout0.3")
+        q, k, v, grad_out = inputs.make_inputs(torch, problem, 1, device="cpu")
+        terms = inputs.terms_of(torch, problem, 1, "cpu")
+        leaves = [one.double().requires_grad_() for one in (q, k, v)]
+        keys, values = (one.repeat_interleave(2, 1) for one in leaves[1:])
+        scores = (problem.softmax_scale * leaves[0] @ keys.mT).masked_fill(torch.ones(70, 70, dtype=torch.bool).triu(1), -torch.inf)
+        for state, is_right in (terms["dropout_state"], True), (terms["dropout_state"] + 1, False):
+            kept = attune.dropout_mask(0.3, state, (2, 4, 70, 70)) / (1 - attune.realized_dropout(0.3))
+            exact = (scores.softmax(-1) * kept) @ values
+            grads = [one.to(q.dtype) for one in torch.autograd.grad(exact, leaves, grad_out.double(), retain_graph=True)]
+            found = (references.Reference(torch, problem, q, k, v, 1, terms).errors(exact.to(q.dtype), scores.logsumexp(-1).float(), inputs.UNIT_NORMAL),
+                     references.GradientReference(torch, problem, q, k, v, grad_out, terms).errors(grads, inputs.UNIT_NORMAL))
+            self.assertEqual([one["within"] for one in found], 2 * [is_right])
 
 
 result = unittest.main(exit=False).result

@@ -34,15 +34,17 @@ def _philox(low, high, key, rounds):
 def dropout_mask(dropout_p, dropout_state, shape):
     """Which elements of the softmax attention() keeps: a tensor of bool of (batch, heads, seq, seq_kv), which `shape` says, on the device of
     dropout_state. Of packed sequences the batch is their number, and rows and columns are the queries and keys of each. Raises ValueError."""
-    dropped = realized_dropout(dropout_p)
     batch, heads, queries, keys = shape
+    head, i, j = (torch.arange(count, device=dropout_state.device) for count in (batch * heads, queries, keys))
+    return keeps(dropout_p, dropout_state, head.view(batch, heads, 1, 1), i.view(-1, 1), j)
+
+
+def keeps(dropout_p, dropout_state, head, i, j):
+    """The same of heads, counted through all batch entries, and of queries and keys that tensors number, which are broadcast."""
+    dropped = realized_dropout(dropout_p)
     seed, offset = dropout_state.unbind()
     low, high = _philox(offset & _LOW, offset >> 32 & _LOW, seed >> 32 & _LOW, 10)
-    head = torch.arange(batch * heads, device=dropout_state.device)
     low, high = _philox(low ^ head, high, seed & _LOW, 10)
-    low, high = low.view(batch, heads, 1, 1), high.view(batch, heads, 1, 1)
-    i = torch.arange(queries, device=dropout_state.device).view(-1, 1)
-    j = torch.arange(keys, device=dropout_state.device)
     low, high, seed = low ^ (i // 16 * 32 + i % 8 * 4 + j % 8 // 2), high ^ j // 16, seed & _LOW
 
     def byte(plane):

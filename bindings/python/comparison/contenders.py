@@ -16,6 +16,7 @@ OWN = ("attune", "deterministic")  # contenders that are Attune's
 class Contender:
     launches: list  # one for each copy of the inputs; each launches once and returns what `read` takes
     read: typing.Callable = lambda out: out  # the output as (batch, heads, seq, head_dim) views
+    launch_to_check: typing.Callable = None  # whose output is checked, where it is not that of the others: without dropout, of which each has its own
 
 
 def torch_backends():
@@ -47,7 +48,7 @@ def torch_attention(torch, problem, name, terms, q, k, v):
         raise RuntimeError("has no ALiBi")
     if (terms.get("bias") is not None or terms.get("attention_mask") is not None) and (problem.is_causal or name == "fa2"):
         raise RuntimeError("has no mask as a tensor" + " beside a causal one" * (name != "fa2"))
-    options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads}
+    options = {"scale": problem.softmax_scale, "enable_gqa": problem.heads != problem.kv_heads, "dropout_p": problem.dropout}
     if terms.get("bias") is not None or terms.get("attention_mask") is not None:
         options["attn_mask"] = terms["combined"]
     elif problem.is_causal and not problem.is_top_left:
@@ -68,6 +69,8 @@ class FlexAttention:
 
     def __init__(self, torch, problem, terms):
         from torch.nn.attention import flex_attention as flex
+
+        self._has_dropout = problem.dropout != 0
 
         self._torch, self._sinks = torch, terms.get("sinks")
         self._mask = None
@@ -107,6 +110,8 @@ class FlexAttention:
         return (out * self._torch.sigmoid(lse - self._sinks[None, :, None])[..., None]).to(q.dtype)
 
     def __call__(self, q, k, v):
+        if self._has_dropout:
+            raise RuntimeError("has no dropout")
         return self._function(q, k, v)
 
 
@@ -117,25 +122,31 @@ def _element(pairs, batch, head, query, key):
 
 
 def other_makers(torch, problem, of_backend, terms, has_attention_3):
-    """Makers of PyTorch's contenders, each of a function of (q, k, v): its backends, and FlexAttention where these have no such problem; of packed
-    sequences FlashAttention-2's operator alone. FlashAttention-3's where PyTorch knows them."""
+    """Makers of PyTorch's contenders, each of a function of (q, k, v), and one without dropout where the problem has it: its backends, and FlexAttention
+    where these have no such problem; of packed sequences FlashAttention-2's operator alone. FlashAttention-3's where PyTorch knows them."""
+    functions = _other_functions(torch, problem, terms, has_attention_3)
+    without = _other_functions(torch, dataclasses.replace(problem, dropout=0.0), terms, has_attention_3) if problem.dropout != 0 else {}
+    return {name: lambda name=name: of_backend(functions[name], without.get(name)) for name in functions}
+
+
+def _other_functions(torch, problem, terms, has_attention_3):
     functions = {"fa3": attention_3(torch, problem, terms)} if has_attention_3 else {}
     if problem.packed:
         functions["fa2"] = packed_attention_2(torch, problem, terms)
-        return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
+        return functions
     of_pairs = bool(problem.bias or problem.attention_mask)
     if of_pairs:
         terms = {**terms, "combined": _combined(torch, problem, terms)}
     functions.update((name, lambda *tensors, name=name: torch_attention(torch, problem, name, terms, *tensors)) for name in torch_backends()
                      if of_pairs or name != "efficient")
-    if problem.softcap != 0 or problem.window is not None or terms:
+    if problem.softcap != 0 or problem.window is not None or terms.keys() - {"dropout_state"}:
         functions["flex"] = FlexAttention(torch, problem, terms)
-    return {name: lambda function=function: of_backend(function) for name, function in functions.items()}
+    return functions
 
 
 def problem_options(problem):
     """What Attune's functions are told beside the tensors, but the layout."""
-    return {"scale": problem.scale, "softcap": problem.softcap, "causal": problem.is_causal,
+    return {"scale": problem.scale, "softcap": problem.softcap, "dropout_p": problem.dropout, "causal": problem.is_causal,
             "top_left": problem.is_causal and not problem.is_bottom_right, "window": problem.window}
 
 
@@ -151,6 +162,19 @@ def copies_of(inputs, count):
     return [inputs] + [tuple(tensor.clone() for tensor in inputs) for _ in range(count - 1)]
 
 
+def _references_of(problem, make):
+    """A function of a contender's name, which gives what its output is held to: Attune's own with dropout, the others' without. Each is made once."""
+    made = {}
+
+    def reference(name):
+        asked = problem if name in OWN else dataclasses.replace(problem, dropout=0.0)
+        if asked not in made:
+            made[asked] = make(asked)
+        return made[asked]
+
+    return reference
+
+
 class ForwardPass:
     """Makers of contenders by name, in the order of a table. Each forward writes its LSE where it can."""
 
@@ -159,17 +183,14 @@ class ForwardPass:
         self._sets = [(q, k, v) for q, k, v, _ in copies_of(inputs, copies)]
         self._terms = terms_of(torch, problem, seed)
         reference = PackedReference if problem.packed else Reference
-        self._reference = (lambda: reference(torch, problem, *self._sets[0], seed, self._terms)), None
+        self._references = _references_of(problem, lambda asked: reference(torch, asked, *self._sets[0], seed, self._terms))
         self.makers = {"attune": self._attune}
         self.makers.update((library.name, lambda library=library: self._peer(library)) for library in peers)
         self.makers.update(other_makers(torch, problem, self._other, self._terms, has_attention_3))
         self.configs = {"attune": prepared["attune"].config}
 
     def errors(self, name, read, data):
-        make, made = self._reference
-        made = made or make()
-        self._reference = make, made
-        return made.errors(*read, data)
+        return self._references(name).errors(*read, data)
 
     def _attune(self, with_lse=True):
         prepared, problem = self._prepared["attune"], self._problem
@@ -187,11 +208,12 @@ class ForwardPass:
     def _peer(self, library):
         return Contender([PeerAttention(self._torch, library, self._problem, *tensors).forward for tensors in self._sets])
 
-    def _other(self, function):
-        def launch(q, k, v):
+    def _other(self, function, without_dropout):
+        def launch(q, k, v, function=function):
             return lambda: function(q, k, v)
 
-        return Contender([launch(*tensors) for tensors in self._sets], lambda out: (out, None))
+        return Contender([launch(*tensors) for tensors in self._sets], lambda out: (out, None),
+                         without_dropout and launch(*self._sets[0], without_dropout))
 
 
 class BackwardPass:
@@ -202,7 +224,7 @@ class BackwardPass:
         self._sets = copies_of(inputs, copies)
         self._terms = terms_of(torch, problem, seed)
         reference = PackedGradientReference if problem.packed else GradientReference
-        self._reference = (lambda: reference(torch, problem, *self._sets[0], self._terms)), None
+        self._references = _references_of(problem, lambda asked: reference(torch, asked, *self._sets[0], self._terms))
         self._forward = []  # O and LSE of each set, as Attune has them
         for q, k, v, _ in self._sets:
             self._forward.append(attune.attention(*self._own(q, k, v), layout=problem.layout, return_lse=True, **self._terms,
@@ -213,10 +235,7 @@ class BackwardPass:
         self.configs = {name: one.config for name, one in prepared.items()}
 
     def errors(self, name, read, data):
-        make, made = self._reference
-        made = made or make()
-        self._reference = make, made
-        return made.errors(read, data)
+        return self._references(name).errors(read, data)
 
     def _own(self, *tensors):
         return tuple(as_attune_takes_it(self._problem, tensor) for tensor in tensors)
@@ -244,14 +263,14 @@ class BackwardPass:
 
         return Contender([launch(*pair) for pair in zip(self._sets, self._forward)])
 
-    def _other(self, function):
-        def launch(q, k, v, grad_out):
+    def _other(self, function, without_dropout):
+        def launch(q, k, v, grad_out, function=function):
             leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
             with self._torch.enable_grad():
                 out = function(*leaves)
             return lambda: self._torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
 
-        return Contender([launch(*tensors) for tensors in self._sets])
+        return Contender([launch(*tensors) for tensors in self._sets], launch_to_check=without_dropout and launch(*self._sets[0], without_dropout))
 
 
 PASSES = {"forward": ForwardPass, "backward": BackwardPass}

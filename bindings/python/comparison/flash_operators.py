@@ -9,6 +9,8 @@ def check_mask(problem):
         raise RuntimeError("has causal masks that are aligned bottom right")
     if problem.sink:
         raise RuntimeError("has no sinks")
+    if problem.dropout != 0:
+        raise RuntimeError("has no dropout here")
     if problem.bias or problem.attention_mask:
         raise RuntimeError("has no tensors of pairs")
 

@@ -130,7 +130,7 @@ def make_inputs(torch, problem, seed, data=UNIT_NORMAL, device="cuda"):
 
 def terms_of(torch, problem, seed, device="cuda"):
     """What a problem's terms read beside q, k and v, as arguments of Attune's functions: sinks as large as the LSE of a row of unit normal
-    scores is, slopes as models have them; where packed sequences begin."""
+    scores is, slopes as models have them; where packed sequences begin; dropout's seed and offset."""
     terms = begins_of(torch, problem, device) if problem.packed else {}
     if problem.sink:
         generator = torch.Generator(device=device).manual_seed(seed + 1)
@@ -143,6 +143,8 @@ def terms_of(torch, problem, seed, device="cuda"):
         terms["bias"] = torch.randn(_pairs(problem, problem.bias), generator=generator, device=device, dtype=dtype)
     if problem.attention_mask:
         terms["attention_mask"] = _documents(torch, problem, seed + 3, device)
+    if problem.dropout != 0:
+        terms["dropout_state"] = torch.tensor([seed + 4, 0], device=device)
     return terms
 
 

@@ -64,6 +64,8 @@ class PeerAttention:
             raise RuntimeError("has no packed sequences")
         if problem.sink:
             raise RuntimeError("has no sinks")
+        if problem.dropout != 0:
+            raise RuntimeError("has no dropout")
         if problem.alibi or problem.bias or problem.attention_mask:
             raise RuntimeError("has no ALiBi and no tensors of pairs")
         if problem.window is not None:

@@ -11,7 +11,7 @@ from . import BadInput
 from .sequence_lengths import DISTRIBUTIONS, distributed_lengths
 
 FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "bias", "bias-fp32",
-          "bias-gradient", "attention-mask", "sink", "packed", "layout", "deterministic")
+          "bias-gradient", "attention-mask", "sink", "dropout", "packed", "layout", "deterministic")
 # Of the tensors of pairs: 1 for each of batch, heads and queries along which one repeats.
 PAIRS = tuple(b + h + q + "k" for b in "1b" for h in "1h" for q in "1q")
 FLAGS = ("deterministic", "alibi", "sink", "packed", "bias-fp32", "bias-gradient")
@@ -39,6 +39,7 @@ class Problem:
     bias_gradient: bool = False
     attention_mask: str = ""
     sink: bool = False
+    dropout: float = 0.0  # 0: none
     packed: bool = False  # `batch` sequences lie one behind the other in `seq` rows of queries and `kv_seq` rows of keys
     lengths: str = "loguniform"  # of DISTRIBUTIONS, of packed sequences
     layout: str = "bshd"
@@ -79,7 +80,7 @@ class Problem:
         words += [f"softcap{_shortest(self.softcap)}"] * (self.softcap != 0)
         words += ["alibi"] * self.alibi + [f"bias={self.bias}"] * bool(self.bias) + ["bias-fp32"] * self.bias_fp32
         words += ["bias-gradient"] * self.bias_gradient + [f"attention-mask={self.attention_mask}"] * bool(self.attention_mask)
-        words += ["sink"] * self.sink + ["packed"] * self.packed + [f"lengths={self.lengths}"] * (self.lengths != "loguniform") + ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
+        words += ["sink"] * self.sink + [f"dropout{_shortest(self.dropout)}"] * (self.dropout != 0) + ["packed"] * self.packed + [f"lengths={self.lengths}"] * (self.lengths != "loguniform") + ["bhsd"] * (self.layout == "bhsd") + [f"align{self.alignment}"] * (self.alignment != 16)
         return " ".join(words + ["deterministic"] * self.deterministic)
 
     def title(self):
@@ -96,6 +97,8 @@ class Problem:
             words.append(f"softcap {_shortest(self.softcap)}")
         words += ["ALiBi"] * self.alibi + [f"bias {self.bias}" + " fp32" * self.bias_fp32 + " with gradient" * self.bias_gradient] * bool(self.bias)
         words += [f"mask {self.attention_mask}"] * bool(self.attention_mask) + ["sinks"] * self.sink
+        if self.dropout != 0:
+            words.append(f"dropout {_shortest(self.dropout)}")
         return " ".join(words + ["BHSD"] * (self.layout == "bhsd"))
 
     def sequence_lengths(self):
@@ -170,7 +173,7 @@ def parse_problem(text):
             put("window", tuple(-1 if side == "open" else int(side) for side in window.groups()), word)
         elif word in ("causal", "causal-top-left") or re.fullmatch(r"causal@-?\d+", word):
             put("mask", word, word)
-        elif name := next((name for name in ("scale", "softcap") if word.startswith(name)), None):
+        elif name := next((name for name in ("scale", "softcap", "dropout") if word.startswith(name)), None):
             try:
                 put(name, float(word[len(name) :]), word)
             except ValueError:
@@ -208,6 +211,8 @@ def _validate(problem, text):
         raise BadInput(f"problem '{text}': scale {problem.scale}: must be positive and finite")
     if not 0 <= _float32(problem.softcap) < float("inf"):
         raise BadInput(f"problem '{text}': softcap {problem.softcap}: must be positive and finite")
+    if not 0 <= _float32(problem.dropout) < 1:
+        raise BadInput(f"problem '{text}': dropout {problem.dropout}: must be at least 0 and less than 1")
     if (problem.bias_fp32 or problem.bias_gradient) and not problem.bias:
         raise BadInput(f"problem '{text}': bias-fp32 and bias-gradient are said of a bias: name its dimensions, too, such as bias=bhqk")
     if problem.bias_gradient and problem.pass_ == "forward":
@@ -338,7 +343,7 @@ def _problem_of_row(fields, place):
     if mask and not re.fullmatch(r"none|causal|causal-top-left|causal@-?\d+|window=(\d+|open),(\d+|open)", mask):
         raise BadInput(f"{place}, field mask: '{mask}' is none of: none, causal, causal-top-left, causal@OFFSET, window=LEFT,RIGHT")
     words += ["causal"] if causal == "true" else [mask] if mask and mask != "none" else []
-    words += [field + fields[field] for field in ("scale", "softcap") if field in fields]
+    words += [field + fields[field] for field in ("scale", "softcap", "dropout") if field in fields]
     try:
         return parse_problem(" ".join(words))
     except BadInput as error:

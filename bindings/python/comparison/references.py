@@ -63,9 +63,10 @@ def _softmax(torch, scores, sink):
 
 
 class _Head:
-    """What terms add to the scores of a head."""
+    """What terms make of the scores and the softmax of a head. "sequence" among them: the batch entry is that one of packed sequences."""
 
     def __init__(self, terms, batch, head):
+        self._dropout_state, self._place = terms.get("dropout_state"), (terms.get("sequence", batch), head)
         self._pairs = {name: terms[name][batch % terms[name].shape[0], head % terms[name].shape[1]] for name in ("bias", "attention_mask")
                        if name in terms}
         self.sink = terms["sinks"][head] if "sinks" in terms else None
@@ -82,6 +83,16 @@ class _Head:
         if "attention_mask" in self._pairs:
             scores = scores.masked_fill(~self._rows("attention_mask", rows), float("-inf"))
         return scores
+
+    def kept(self, torch, problem, rows):
+        """What each element of the softmax of the queries `rows` counts: 1 but for dropout."""
+        if problem.dropout == 0:
+            return 1
+        from attune_kernels import _dropout  # apart from what the kernels do
+
+        (batch, head), keys = self._place, torch.arange(problem.kv_seq, device=rows.device)
+        mask = _dropout.keeps(problem.dropout, self._dropout_state, batch * problem.heads + head, rows[:, None], keys)
+        return mask / (1 - _dropout.realized_dropout(problem.dropout))
 
     def hides(self, rows, hidden):
         """What the mask and the attention mask hide from the queries `rows`."""
@@ -128,7 +139,8 @@ class Reference:
         for batch, head in self.heads:
             of_head = _Head(terms, batch, head)
             plain_p = _plain_probabilities(torch, problem, q[batch, head, self.rows], k[batch, head // group], self.rows, hidden, False, of_head)
-            plain.append(_rounded(torch, problem, plain_p @ v[batch, head // group].float()))
+            kept = of_head.kept(torch, problem, self.rows)
+            plain.append(_rounded(torch, problem, _rounded(torch, problem, plain_p * kept) @ v[batch, head // group].float()))
             keys, values = k[batch, head // group].double(), v[batch, head // group].double()
             scores = _capped(torch, problem, problem.softmax_scale * q[batch, head, self.rows].double() @ keys.T)
             scores = of_head.add_to(torch, problem, scores, self.rows).masked_fill_(hidden, float("-inf"))
@@ -136,7 +148,7 @@ class Reference:
             p = p.masked_fill(of_head.hides(self.rows, hidden), 0)  # a query that sees nothing has NaN
             # A P that is subnormal beside the row's largest, 1 in a kernel, is off by half of the smallest subnormal number.
             smallest_p = SMALLEST_STEP[problem.dtype] / UNIT_ROUNDOFF[problem.dtype] * p.amax(-1, keepdim=True)
-            self.expected.append((p @ values, (p + smallest_p * ~hidden) @ values.abs(), expected_lse))
+            self.expected.append(((p * kept) @ values, ((p + smallest_p * ~hidden) * kept) @ values.abs(), expected_lse))
         self.plain = torch.stack(plain)
         self.exact = torch.stack([o for o, _, _ in self.expected])
 
@@ -195,9 +207,10 @@ class GradientReference:
                 slopes = _slopes(torch, self.problem, scores)
                 changed = of_head.add_to(torch, self.problem, _capped(torch, self.problem, scores), rows).masked_fill(hidden, float("-inf"))
                 p = _softmax(torch, changed, of_head.sink)[0].masked_fill(of_head.hides(rows, hidden), 0)
-                out = p @ values
-                error_of_delta = (grads.abs() * (2 * p @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
-                difference = grads @ values.T - (grads * out).sum(-1, keepdim=True)
+                kept = of_head.kept(torch, self.problem, rows)
+                out = (p * kept) @ values
+                error_of_delta = (grads.abs() * (2 * (p * kept) @ values.abs() + out.abs() + tiny)).sum(-1, keepdim=True)
+                difference = kept * (grads @ values.T) - (grads * out).sum(-1, keepdim=True)
                 ds = slopes * p * difference
                 # A kernel may multiply by the rounded P, too: dP - delta multiplies what a subnormal P has lost.
                 of_tanh = TANH_ERROR / UNIT_ROUNDOFF[self.problem.dtype] * (1 - slopes) * p * difference.abs()
@@ -205,8 +218,8 @@ class GradientReference:
                 of_queries.append((scale * ds @ keys, scale * weight @ keys.abs()))
                 grad_k += scale * ds.T @ queries
                 weight_k += scale * weight.T @ queries.abs()
-                grad_v += p.T @ grads
-                weight_v += (p + tiny * visible).T @ grads.abs()
+                grad_v += (p * kept).T @ grads
+                weight_v += ((p + tiny * visible) * kept).T @ grads.abs()
         return [torch.cat(parts) for parts in zip(*of_queries)], (grad_k, weight_k), (grad_v, weight_v)
 
     def _plain(self, torch, batch, head_kv, q, k, v, grad_out, saves_o):
@@ -220,14 +233,17 @@ class GradientReference:
                 grads = grad_out[batch, head, first : first + ROWS_AT_ONCE].float()
                 rows = torch.arange(first, first + queries.shape[0], device=q.device)
                 hidden = _hidden(torch, problem, rows)
-                p = _plain_probabilities(torch, problem, queries, keys, rows, hidden, True, _Head(self._terms, batch, head))
-                dp = _rounded(torch, problem, grads @ values.T)
-                products = grads * _rounded(torch, problem, p @ values) if saves_o else p * dp  # delta is their sum
+                of_head = _Head(self._terms, batch, head)
+                p = _plain_probabilities(torch, problem, queries, keys, rows, hidden, True, of_head)
+                kept = of_head.kept(torch, problem, rows)
+                dropped = _rounded(torch, problem, p * kept)
+                dp = _rounded(torch, problem, kept * _rounded(torch, problem, grads @ values.T))
+                products = grads * _rounded(torch, problem, dropped @ values) if saves_o else p * dp  # delta is their sum
                 slopes = _slopes(torch, problem, scale * queries @ keys.T)
                 ds = _rounded(torch, problem, slopes * p * (dp - products.sum(-1, keepdim=True)))
                 grad_q.append(scale * ds @ keys)
                 grad_k += scale * ds.T @ queries
-                grad_v += p.T @ grads
+                grad_v += dropped.T @ grads
         return [_rounded(torch, problem, grad) for grad in (torch.cat(grad_q), grad_k, grad_v)]
 
     def _over_rule(self, number, grads, has_offsets, plains):
