@@ -23,6 +23,7 @@
 #include "generator/lazy_value.h"
 #include "generator/problem/dropout.h"
 #include "runtime/system/activity_mutex.h"
+#include "tuner/database/machine_findings.h"
 #include "tuner/database/measurement.h"
 #include "tuner/database/packed_configs.h"
 #include "tuner/database/tuned_configs.h"
@@ -455,6 +456,19 @@ attune_status attune_digest(int32_t device, char* text, size_t capacity, size_t*
     require_place(text, capacity);
     require_device(device);
     write_text(attune::picks_digest(runtime_on(device).device()->spec()), text, capacity, bytes);
+  });
+}
+
+attune_status attune_machine(char* text, size_t capacity, size_t* bytes) {
+  return guarded([&] {
+    require_place(text, capacity);
+    std::string lines;
+    for (const attune::Finding& finding : attune::find_on_this_machine()) {
+      std::string said = finding.text();
+      std::replace(said.begin(), said.end(), '\n', ' ');
+      lines += (lines.empty() ? "" : "\n") + finding.name + "\t" + said;
+    }
+    write_text(lines, text, capacity, bytes);
   });
 }
 

@@ -315,6 +315,13 @@ ATTUNE_API void attune_release(attune_prepared* prepared);
  * $ATTUNE_FROZEN is 1: then it is ATTUNE_ERROR_UNSUPPORTED, and the message names the problem. */
 ATTUNE_API attune_status attune_load_pack(const char* path);
 
+/* What there is on this machine for calls, for a person who asks why one fails or is slow: lines of a name, a tab, and
+ * what was found, or "none: " and why. The names are those of the GPUs ("cuda:0", or "GPU" where there is none),
+ * "driver", "NVRTC", "presets" (tuned results that were shipped), "database" (those of this user) and "cache" (of
+ * compiled kernels); there may be others later. Takes milliseconds, and changes nothing. Writes at most `capacity`
+ * bytes, terminating 0 included, and to *bytes (if not null) how many the whole text needs. */
+ATTUNE_API attune_status attune_machine(char* text, size_t capacity, size_t* bytes);
+
 /* 32 hexadecimal digits that are equal on processes that pick equally on such a device: compare them between ranks once
  * the packs are loaded. docs/packs.md lists what goes in. `device` is as attune_problem has it. Reads the tuning
  * databases, which takes milliseconds. Writes at most `capacity` bytes, terminating 0 included, and to *bytes (if not

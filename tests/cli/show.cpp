@@ -301,6 +301,10 @@ TEST_CASE("devices: why there is no GPU, the compiler, the known targets", "[nog
   const nlohmann::json document = run_attune({"devices", "--json"}, kNoGpu).json();
   CHECK(document.at("gpus").empty());
   CHECK_FALSE(document.at("no_gpu").get<std::string>().empty());
+  CHECK(document.at("driver").contains("missing"));
+  CHECK_THAT(document.at("presets").at("missing").get<std::string>(), ContainsSubstring("ATTUNE_SYSTEM_DATABASE"));
+  CHECK(document.contains("database"));
+  CHECK_FALSE(document.at("cache").get<std::string>().empty());
   std::vector<std::string> targets;
   for (const nlohmann::json& target : document.at("targets")) targets.push_back(target.at("target"));
   for (const std::string key : {"a100", "h200", "rtx4090", "sm_90a"}) {
@@ -309,6 +313,7 @@ TEST_CASE("devices: why there is no GPU, the compiler, the known targets", "[nog
   const CommandResult text = run_attune({"devices"}, kNoGpu);
   CHECK(text.status == 0);
   CHECK_THAT(text.out, ContainsSubstring("h200"));
+  CHECK_THAT(text.out, ContainsSubstring("none: ATTUNE_SYSTEM_DATABASE is set and empty, which switches them off"));
 }
 
 TEST_CASE("devices lists the GPU that is here", "[gpu]") {

@@ -314,6 +314,16 @@ static void ends_at_what_is_missing(void) {
   EXPECT(attune_workspace_bytes(&problem, &bytes) == ATTUNE_ERROR_NO_DEVICE);
 }
 
+static void tells_of_the_machine(void) {
+  char text[4096];
+  size_t bytes = 0;
+  EXPECT(attune_machine(text, sizeof text, &bytes) == ATTUNE_OK);
+  EXPECT(bytes == strlen(text) + 1);
+  EXPECT(strncmp(text, "GPU\tnone: ", 10) == 0 || strncmp(text, "cuda:0\t", 7) == 0);
+  EXPECT(strstr(text, "\nNVRTC\t") != NULL && strstr(text, "\npresets\t") != NULL && strstr(text, "\ncache\t") != NULL);
+  EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, attune_machine(NULL, 8, &bytes), "text is a null pointer");
+}
+
 static void refuses_packs_that_are_none(void) {
   char text[64];
   size_t bytes = 0;
@@ -337,6 +347,7 @@ int main(void) {
   refuses_null_results();
   tells_a_callback();
   ends_at_what_is_missing();
+  tells_of_the_machine();
   refuses_packs_that_are_none();
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

@@ -3,6 +3,7 @@
 usage: python_fields.py REPOSITORY LIBATTUNE ATTUNE
 """
 
+import ast
 import inspect
 import json
 import os
@@ -59,6 +60,36 @@ class Fields(unittest.TestCase):
                     self.assertEqual(arguments[option.name].default, option.default)
             for term in TERMS:
                 self.assertIsNone(arguments[term.name].default)
+
+    def test_the_stubs_have_each(self):
+        """__init__.pyi, which type checkers and editors read."""
+        stubs = ast.parse((REPOSITORY / "bindings" / "python" / "attune_kernels" / "__init__.pyi").read_text())
+        classes = {one.name: one for one in stubs.body if isinstance(one, ast.ClassDef)}
+
+        def keys(name):
+            """Of a TypedDict, with those that it inherits."""
+            own = {one.target.id for one in classes[name].body if isinstance(one, ast.AnnAssign)}
+            return own.union(*(keys(base.id) for base in classes[name].bases if base.id in classes))
+
+        def arguments_of(stub):
+            names = {one.arg for one in (*stub.args.args, *stub.args.kwonlyargs)}
+            return names | keys(stub.args.kwarg.annotation.slice.id) if stub.args.kwarg else names
+
+        def check(name, function, stub):
+            with self.subTest(name):
+                self.assertEqual(arguments_of(stub), set(inspect.signature(inspect.unwrap(function)).parameters))
+
+        found = set()
+        for stub in stubs.body:
+            if isinstance(stub, ast.FunctionDef):
+                found.add(stub.name)
+                check(stub.name, getattr(attune, stub.name), stub)
+        for name in ("Prepared", "PreparedBackward", "AttuneError"):
+            found.add(name)
+            for stub in classes[name].body:
+                if isinstance(stub, ast.FunctionDef):
+                    check(f"{name}.{stub.name}", getattr(getattr(attune, name), stub.name), stub)
+        self.assertEqual(found, set(attune.__all__))
 
 
 if __name__ == "__main__":

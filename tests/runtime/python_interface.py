@@ -360,6 +360,19 @@ class Operators(unittest.TestCase):
         self.assertEqual(asked, 2 * [(True, None, "bhsd", False, [7, 0], None, False, 0.0, 0.0), (False, 2, "bhsd", False, None, True, False, 0.0, 0.0)])
 
 
+class Module(unittest.TestCase):
+    def test_its_version_is_that_of_the_library(self):
+        self.assertEqual(attune.__version__, attune.version())
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'anything'"):
+            attune.anything
+
+    def test_without_pytorch_it_says_what_to_install(self):
+        program = "import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1]); import attune_kernels"
+        ended = subprocess.run([sys.executable, "-B", "-c", program, str(REPOSITORY / "bindings" / "python")], capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("ModuleNotFoundError: attune_kernels needs PyTorch 2.4 or newer: pip install torch", ended.stderr)
+
+
 class Sdpa(unittest.TestCase):
     """Without a registry of implementations, as PyTorch was before 2.11."""
 

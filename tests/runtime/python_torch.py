@@ -103,6 +103,23 @@ class Operators(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
 
+class Machine(unittest.TestCase):
+    def test_what_is_found(self):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([BINDING, *sys.path]), "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = subprocess.run([sys.executable, "-m", "attune_kernels"], capture_output=True, text=True, env=environment)
+        self.assertEqual((ended.returncode, ended.stderr), (1, ""))  # there is no GPU here
+        found = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
+        self.assertEqual(list(found)[:5], ["module", "Python", "PyTorch", "library", "extension"])
+        self.assertLessEqual({"GPU", "driver", "NVRTC", "presets", "database", "cache"}, found.keys())
+        self.assertTrue(found["library"].startswith(attune.version()) and found["library"].endswith(".so") or ".so." in found["library"], found["library"])
+        self.assertTrue(found["PyTorch"].startswith(torch.__version__))
+        self.assertRegex(found["presets"], r"^\d+ results on \d+ models? of GPU")
+        self.assertTrue(found["GPU"].startswith("none: "))
+        ended = subprocess.run([sys.executable, "-m", "attune_kernels"], capture_output=True, text=True, env={**environment, "ATTUNE_LIBRARY": "/nowhere.so"})
+        self.assertEqual(ended.returncode, 1)
+        self.assertRegex(ended.stdout, "library +none: libattune.so was not found")
+
+
 class Dropout(unittest.TestCase):
     """dropout_mask() beside the function that docs/dropout.md states, element by element, and what its bits look like."""
 

@@ -37,6 +37,7 @@ said=$(run "$folder/venv/bin/attune" explain --batch 4 --heads 16 --seq 4096 --h
 grep -Eq '^origin +exact' <<<"$said" || fail "a shipped preset is not picked: $said"
 run PYTHONPATH="$source/tests/runtime" PYTHONDONTWRITEBYTECODE=1 "$folder/venv/bin/python" - "$folder/venv" "$version" "$extension" <<'PYTHON' || fail "the package does not work"
 import importlib.util
+import pathlib
 import sys
 
 import fake_torch
@@ -48,6 +49,8 @@ from attune_kernels import _library
 venv, version, extension = sys.argv[1:]
 assert _library.candidates()[0].startswith(venv), _library.candidates()
 assert attune.version() == version, attune.version()
+assert attune.__version__ == version, attune.__version__
+assert all((pathlib.Path(attune.__file__).parent / name).exists() for name in ("__init__.pyi", "py.typed", "__main__.py"))
 assert (importlib.util.find_spec("attune_kernels._known_calls") is not None) == (extension == "yes"), f"an extension is expected: {extension}"
 if extension == "yes":
     from attune_kernels import _extension, _known_calls

@@ -19,7 +19,12 @@ import ctypes
 import functools
 import os
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("attune_kernels needs PyTorch 2.4 or newer: pip install torch, or attune-kernels[torch]", name="torch") from None
 from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops
@@ -38,6 +43,12 @@ __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward
 def version():
     """The version of libattune."""
     return _library.load().attune_version().decode()
+
+
+def __getattr__(name):
+    if name == "__version__":  # of the library, which is opened when it is asked for
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_pack(path):

@@ -84,6 +84,7 @@ _SIGNATURES = {
     "attune_forward": [POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
     "attune_backward": [POINTER(Problem), POINTER(Operand), c_size_t, c_void_p, c_size_t, c_void_p],
     "attune_workspace_bytes": [POINTER(Problem), POINTER(c_size_t)],
+    "attune_machine": [c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_unsupported": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_describe": [POINTER(Problem), c_void_p, c_size_t, POINTER(c_size_t)],
     "attune_prepare": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
@@ -115,6 +116,15 @@ def text_of(function, problem):
     text = ctypes.create_string_buffer(needed.value)
     check(function(problem, text, needed, None))
     return text.value.decode()
+
+
+def text_of_machine():
+    """Lines of a name, a tab and what there is of it."""
+    library, needed = load(), ctypes.c_size_t()
+    check(library.attune_machine(None, 0, ctypes.byref(needed)))
+    text = ctypes.create_string_buffer(needed.value + 4096)  # what is found may grow in between
+    check(library.attune_machine(text, ctypes.sizeof(text), None))
+    return text.value.decode(errors="replace")
 
 
 def candidates():
