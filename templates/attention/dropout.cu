@@ -22,7 +22,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -39,8 +39,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 //% if dropout_shared
 

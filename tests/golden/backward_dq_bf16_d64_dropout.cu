@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal dropout:8bit sm80 q64 kv64 w4 st2 · source 68696f28096d1cbb
+// attune backward bf16 d64 causal dropout:8bit sm80 q64 kv64 w4 st2 · source 4baa7169da6054f2
 //
 // dQ of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -18,7 +18,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_382fce8cbca5ef8a {
+namespace attune_978c47e6e4a6c053 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -94,13 +94,6 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
-}
-
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
-__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
-  u32 r;
-  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -403,7 +396,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -420,8 +413,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 };
 
@@ -758,4 +749,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_382fce8cbca5ef8a
+}  // namespace attune_978c47e6e4a6c053

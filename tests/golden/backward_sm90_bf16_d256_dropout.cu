@@ -1,4 +1,4 @@
-// attune backward bf16 d256 dropout:16bit sm90 q64 kv64 st2 dq=atomic split-dkdv · source 1b24dbc5daf7cd73
+// attune backward bf16 d256 dropout:16bit sm90 q64 kv64 st2 dq=atomic split-dkdv · source 6aaa57161c958806
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -26,7 +26,7 @@
 //   230528  barriers
 //   230672  end
 
-namespace attune_fac8aaace73599c8 {
+namespace attune_d5ff539c5ffb82dc {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -118,13 +118,6 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
-}
-
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
-__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
-  u32 r;
-  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -647,7 +640,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -664,8 +657,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 
   // Leaves it for its warp in shared memory, since registers are short, and takes it from there.
@@ -1581,4 +1572,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_fac8aaace73599c8
+}  // namespace attune_d5ff539c5ffb82dc

@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal dropout:8bit sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 076ad73cbae6e0f2
+// attune forward bf16 d128 causal dropout:8bit sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 934a8cb5cdbc7f28
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -20,7 +20,7 @@
 //   163968  barriers, numbers of tiles
 //   164052  end
 
-namespace attune_67eb1f0a8565b0bf {
+namespace attune_5242416dce2c180e {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -507,7 +507,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -524,8 +524,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 
   // Leaves it for its warp in shared memory, since registers are short, and takes it from there.
@@ -1268,4 +1266,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_67eb1f0a8565b0bf
+}  // namespace attune_5242416dce2c180e

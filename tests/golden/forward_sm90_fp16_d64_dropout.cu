@@ -1,4 +1,4 @@
-// attune forward fp16 d64 dropout:16bit sm90 q192 kv96 st2 rescale10 ordered overlap=within · source c9d512866b450287
+// attune forward fp16 d64 dropout:16bit sm90 q192 kv96 st2 rescale10 ordered overlap=within · source 4e7217ee8ce68b3e
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -20,7 +20,7 @@
 //    73920  barriers, numbers of tiles
 //    74004  end
 
-namespace attune_f5414af597cf733b {
+namespace attune_eac70b65fe38435b {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -104,13 +104,6 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
-}
-
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
-__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
-  u32 r;
-  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -512,7 +505,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -529,8 +522,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 
   // Leaves it for its warp in shared memory, since registers are short, and takes it from there.
@@ -1270,4 +1261,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_f5414af597cf733b
+}  // namespace attune_eac70b65fe38435b

@@ -1,4 +1,4 @@
-// attune fa1 forward bf16 d128 causal dropout:8bit sm80 q128 kv64 w8 st1 · source 537b294bb8168402
+// attune fa1 forward bf16 d128 causal dropout:8bit sm80 q128 kv64 w8 st1 · source ebfe46283c06554c
 //
 // FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
 // tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
@@ -22,7 +22,7 @@
 //    49152  V  [64][128]
 //    65536  end
 
-namespace attune_00cb10b099d55f86 {
+namespace attune_818db99fdaecf22f {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -117,13 +117,6 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
-  return r;
-}
-
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
-__device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
-  u32 r;
-  asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
   return r;
 }
 
@@ -410,7 +403,7 @@ __device__ __forceinline__ void philox(u32& x, u32& y, u32 key) {
   for (i32 round = 0; round < kRounds; ++round) philox_round(x, y, key + static_cast<u32>(round) * kPhiloxKeyStep);
 }
 
-// What the numbers of a head are drawn from. For a whole warp: its lanes then know that they have the same.
+// What the numbers of a head are drawn from.
 struct HeadDropout {
   u32 queries, keys, key;  // h0, h1, seed
 
@@ -427,8 +420,6 @@ struct HeadDropout {
     philox<10>(queries, keys, static_cast<u32>(seed >> 32));
     queries ^= static_cast<u32>(batch * args.heads_q + head);
     philox<10>(queries, keys, key);
-    keys = redux_sync_or_b32(keys);
-    key = redux_sync_or_b32(key);
   }
 };
 
@@ -889,4 +880,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_00cb10b099d55f86
+}  // namespace attune_818db99fdaecf22f
