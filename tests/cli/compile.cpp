@@ -142,6 +142,7 @@ TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[
   refused("--shapes " + (folder.file("none.csv")), "none.csv cannot be read");
   refused("", "--seq");
   refused("--seq 16 --head-dim 64 --shard 3/2", "\"3/2\"");
+  refused("--seq 16 --head-dim 64 --shard auto/0", "\"auto/0\"");
   refused("--seq 16 --head-dim 64 --max-candidates -1", "--max-candidates -1");
   refused("--seq 16 --head-dim 64 --workers -1", "--workers -1");
   refused("--seq 16 --head-dim 64 --compile-timeout 0", "--compile-timeout 0");

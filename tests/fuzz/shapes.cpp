@@ -2,6 +2,7 @@
 #include "runtime/system/printable.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tuner/sweep/shapes_file.h"
+#include "tuner/sweep/shard.h"
 
 using namespace attune;
 

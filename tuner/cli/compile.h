@@ -6,7 +6,7 @@
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
-#include "tuner/sweep/shapes_file.h"
+#include "tuner/sweep/shard.h"
 #include "tuner/trial/precompile.h"
 
 namespace attune::cli {

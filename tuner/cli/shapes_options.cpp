@@ -11,8 +11,11 @@ void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
                   "FILE.json (array of canonical texts, or of objects with the flags' names) or FILE.csv (header of "
                   "the flags' names; lines that begin with # are comments), in place of the problem flags. The field "
                   "name is what results call the problem");
-  verb.add_option("--shard", shard_,
-                  fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array", shard_of));
+  verb.add_option(
+      "--shard", shard_,
+      fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array; auto: as the environment of a "
+                  "task says, of Slurm, MPI or torchrun, and auto/N in a job of Kubernetes",
+                  shard_of));
 }
 
 std::vector<NamedProblem> ShapesOptions::named_problems(const ProblemOptions& one) const {

@@ -7,6 +7,7 @@
 #include "tuner/cli/command_line.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/sweep/shapes_file.h"
+#include "tuner/sweep/shard.h"
 
 namespace attune::cli {
 

@@ -333,15 +333,4 @@ std::vector<NamedProblem> read_shapes(const std::filesystem::path& path) {
   return ending == ".json" ? parse_shapes_json(text, name) : parse_shapes_csv(text, name);
 }
 
-Shard parse_shard(std::string_view text) {
-  Shard shard;
-  const char* end = text.data() + text.size();
-  const auto [slash, error] = std::from_chars(text.data(), end, shard.index);
-  if (error == std::errc{} && slash != end && *slash == '/') {
-    const auto [stop, error_of_count] = std::from_chars(slash + 1, end, shard.count);
-    if (error_of_count == std::errc{} && stop == end && shard.index >= 1 && shard.index <= shard.count) return shard;
-  }
-  refuse(fmt::format("shard \"{}\": expected I/N with I from 1 to N, such as 2/8", text));
-}
-
 }  // namespace attune

@@ -39,24 +39,4 @@ std::vector<NamedProblem> read_shapes(const std::filesystem::path& path);
 std::vector<NamedProblem> parse_shapes_json(std::string_view text, const std::string& name);
 std::vector<NamedProblem> parse_shapes_csv(std::string_view text, const std::string& name);
 
-/// One of `count` parts of a list, for job arrays: part i takes every count-th element from the i-th on, so that parts
-/// are disjoint, together complete, and equally long but for one.
-struct Shard {
-  std::size_t index = 1;  ///< from 1 to count
-  std::size_t count = 1;
-  bool takes(std::size_t position) const { return position % count == index - 1; }  ///< position from 0
-};
-
-/// "2/8". Throws Error(invalid_argument).
-Shard parse_shard(std::string_view text);
-
-template <typename T>
-std::vector<T> select(const std::vector<T>& list, const Shard& shard) {
-  std::vector<T> taken;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (shard.takes(i)) taken.push_back(list[i]);
-  }
-  return taken;
-}
-
 }  // namespace attune

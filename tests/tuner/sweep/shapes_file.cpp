@@ -213,23 +213,3 @@ TEST_CASE("a list is read by its ending; a missing file is named", "[nogpu]") {
   CHECK_THROWS_WITH(read_shapes(folder / "b.csv"), ContainsSubstring("b.csv") && ContainsSubstring("cannot be read"));
   CHECK_THROWS_WITH(read_shapes(folder.path()), ContainsSubstring(".json or .csv"));
 }
-
-TEST_CASE("shards are disjoint, complete and even", "[nogpu]") {
-  std::vector<int> list(23);
-  for (int i = 0; i < 23; ++i) list[static_cast<std::size_t>(i)] = i;
-  for (const std::size_t count : {1u, 2u, 5u, 23u, 40u}) {
-    std::vector<int> together;
-    for (std::size_t i = 1; i <= count; ++i) {
-      const std::vector<int> part = select(list, Shard{i, count});
-      CHECK(part.size() >= 23 / count);
-      CHECK(part.size() <= 23 / count + 1);
-      together.insert(together.end(), part.begin(), part.end());
-    }
-    std::sort(together.begin(), together.end());
-    CHECK(together == list);
-  }
-  CHECK(parse_shard("3/8").index == 3);
-  CHECK(parse_shard("3/8").count == 8);
-  for (const char* bad : {"", "3", "0/8", "9/8", "3/", "/8", "3/8x", "-1/8", "a/b", "3 /8", "1/0"})
-    CHECK_THROWS_WITH(parse_shard(bad), ContainsSubstring(std::string("\"") + bad + "\"") && ContainsSubstring("2/8"));
-}
