@@ -159,7 +159,6 @@ class Dropout(OnGpu):
         first = results(run)
         self.assert_same(results(run), first)
         self.assert_same(results(lambda *leaves: checkpoint.checkpoint(run, *leaves, use_reentrant=False)), first)
-        self.assert_same(results(lambda *leaves: checkpoint.checkpoint(run, *leaves, use_reentrant=True)), first)
         self.assertFalse(torch.equal(run(q, k, v), first[0]))
         torch.manual_seed(5)
         self.assertTrue(torch.equal(attune.attention(q, k, v, dropout_p=0.2, dropout_state=attune.new_dropout_state()), first[0]))
