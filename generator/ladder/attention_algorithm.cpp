@@ -189,7 +189,7 @@ struct TileKeys {
   std::int64_t keys;    // in them
 };
 
-// Of one head, or, where a tile has the queries of all heads that share their keys, of these.
+// The tiles of one head or, where a tile has the queries of all heads that share their keys, of these.
 template <typename Body>
 void for_tiles(const AttentionProblem& problem, const KernelConfig& config, const Body& body) {
   const MaskGeometry mask(problem);

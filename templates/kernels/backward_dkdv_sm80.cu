@@ -16,7 +16,7 @@
 //
 //% end
 //% if dropout
-// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+// What dropout keeps of P counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
 //
 //% end
 //% if short_sequences

@@ -14,7 +14,7 @@
 //
 //% end
 //% if dropout
-// Of P, what dropout keeps counts, divided by the share of it, in dS as dP.
+// What dropout keeps of P counts, divided by the share of it, in dS as dP.
 //
 //% end
 //% if short_sequences

@@ -22,7 +22,7 @@
 //% end
 //% if dropout
 //
-// Of P, what dropout keeps goes into O, divided by the share of it; l and LSE have all.
+// What dropout keeps of P goes into O, divided by the share of it; l and LSE have all.
 //% end
 //% if short_sequences
 //

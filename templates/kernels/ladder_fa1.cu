@@ -9,7 +9,7 @@
 //   LSE = m + ln l
 //
 //% if dropout
-// Of P, what dropout keeps goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
+// What dropout keeps of P goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
 // last visit divides O by it, which is not rounded to 16 bits in between.
 //
 //% end

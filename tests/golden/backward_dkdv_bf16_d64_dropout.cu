@@ -9,7 +9,7 @@
 //     dQ is another kernel's
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+// What dropout keeps of P counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
 //
 // A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
 // the columns of dK and dV from all of them.
@@ -443,7 +443,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

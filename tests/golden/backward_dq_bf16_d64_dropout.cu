@@ -7,7 +7,7 @@
 //                             dQ = dQ + dS K
 //   dQ = scale·dQ,   c = scale·log2(e)
 //
-// Of P, what dropout keeps counts, divided by the share of it, in dS as dP.
+// What dropout keeps of P counts, divided by the share of it, in dS as dP.
 //
 // Each warp owns 16 queries and all keys of a block: S, dP, dS and dQ stay in its registers.
 //
@@ -422,7 +422,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

@@ -10,7 +10,7 @@
 //
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
-// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+// What dropout keeps of P counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
 //
 // Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
 // All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
@@ -755,7 +755,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

@@ -8,7 +8,7 @@
 //     dQ = dQ + dS K, in fp32, to be scaled by another kernel
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// Of P, what dropout keeps counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
+// What dropout keeps of P counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
 //
 // Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK.
 // All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
@@ -679,7 +679,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

@@ -7,7 +7,7 @@
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
-// Of P, what dropout keeps goes into O, divided by the share of it; l and LSE have all.
+// What dropout keeps of P goes into O, divided by the share of it; l and LSE have all.
 //
 // Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
 // O stay in registers, P too or in shared memory.
@@ -546,7 +546,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

@@ -10,7 +10,7 @@
 //       O_i = (l_i exp(m_i - m') O_i + P V_j) / l',   l_i = l',   m_i = m'
 //   LSE = m + ln l
 //
-// Of P, what dropout keeps goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
+// What dropout keeps of P goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
 // last visit divides O by it, which is not rounded to 16 bits in between.
 //
 // One CTA has the whole head, as in the paper: its tiles share O, l and m from block to block. The first visit of a tile reads no O, l, m; the last
@@ -429,7 +429,7 @@ __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// Of the elements of a lane: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
 // query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];

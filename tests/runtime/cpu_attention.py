@@ -18,7 +18,7 @@ def install():
                            ("_known_calls", None)):
         unittest.mock.patch.object(_calls, name, function).start()
     unittest.mock.patch.object(attune, "_attend", None).start()
-    unittest.mock.patch.object(_library, "text_of", lambda function, problem: "").start()  # which asks for a device
+    unittest.mock.patch.object(_library, "text_of", lambda *_: "").start()  # which asks for a device
     for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward),
                            ("forward_with_terms", _ops._run_forward_with_terms), ("backward_with_terms", _ops._run_backward_with_terms)):
         _ops._defined.impl(name, function, "CPU")

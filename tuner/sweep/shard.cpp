@@ -46,7 +46,7 @@ Task task_of_slurm_array(const Environment& environment) {
                     count = number_of(environment, "SLURM_ARRAY_TASK_COUNT"),
                     first = number_of(environment, "SLURM_ARRAY_TASK_MIN", 0),
                     step = number_of(environment, "SLURM_ARRAY_TASK_STEP", 1);
-  // Of --array=1,5,7 nothing tells which of three the task 5 is.
+  // Nothing tells which of three the task 5 of --array=1,5,7 is.
   if (step == 0 || id < first || (id - first) % step != 0 || (id - first) / step >= count) {
     refuse(
         fmt::format("--shard auto: the array's numbers are not evenly apart (this task is {}, the first {}, the step "

@@ -21,7 +21,7 @@ struct Shard {
 /// many tasks there are. Throws Error(invalid_argument).
 Shard parse_shard(std::string_view text);
 
-/// Of a variable of the environment: its value, none where it is not set or empty.
+/// The value of a variable of the environment, none where it is not set or empty.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 /// Which task of how many this process is, by what started it, the first of

@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ModuleNotFoundError("attune_kernels needs PyTorch 2.4 or newer: pip install torch, or attune-kernels[torch]", name="torch") from None
+    raise ModuleNotFoundError("attune_kernels needs PyTorch 2.4 or newer: pip install torch", name="torch") from None
 from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops

@@ -30,7 +30,7 @@ def findings():
     yield "library", f"{library.attune_version().decode()}, {_library_of_process()}"
     yield "extension", "serves repeated calls" if _calls._known_calls is not None else \
         "none: it was not built, or PyTorch is older than 2.10; Python code serves all calls"
-    for line in _library.text_of_machine().splitlines():
+    for line in _library.text_of(library.attune_machine).splitlines():
         yield tuple(line.split("\t", 1))
 
 

@@ -109,21 +109,12 @@ def check(status):
         raise AttuneError(status, load().attune_last_error().decode(errors="replace"))
 
 
-def text_of(function, problem):
-    """What a function of the library writes about a problem."""
+def text_of(function, *about):
+    """What a function of the library writes about its arguments, which come before those that say where."""
     needed = ctypes.c_size_t()
-    check(function(problem, None, 0, ctypes.byref(needed)))
+    check(function(*about, None, 0, ctypes.byref(needed)))
     text = ctypes.create_string_buffer(needed.value)
-    check(function(problem, text, needed, None))
-    return text.value.decode()
-
-
-def text_of_machine():
-    """Lines of a name, a tab and what there is of it."""
-    library, needed = load(), ctypes.c_size_t()
-    check(library.attune_machine(None, 0, ctypes.byref(needed)))
-    text = ctypes.create_string_buffer(needed.value + 4096)  # what is found may grow in between
-    check(library.attune_machine(text, ctypes.sizeof(text), None))
+    check(function(*about, text, needed, None))
     return text.value.decode(errors="replace")
 
 
