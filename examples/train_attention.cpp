@@ -123,7 +123,7 @@ class Attention {
   struct Gradients {
     Matrix d_q, d_k, d_v;
   };
-  // Of the last forward.
+  // The gradients of the last forward.
   Gradients backward(const Matrix& d_o) {
     upload(d_o, kDO);
     attune::Tensors all = tensors();

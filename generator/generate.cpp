@@ -125,7 +125,7 @@ KernelConfig default_config(const AttentionProblem& problem, const DeviceSpec& d
   }
   if (choices.size() == 1) return choices.front();
   const auto time = [&](const KernelConfig& config) { return estimate_cost(problem, config, device).microseconds; };
-  // Of equals the last: families stand in the order in which they came.
+  // The last of equals: families stand in the order in which they came.
   return *std::min_element(choices.rbegin(), choices.rend(),
                            [&](const KernelConfig& a, const KernelConfig& b) { return time(a) < time(b); });
 }

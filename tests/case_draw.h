@@ -34,7 +34,7 @@ struct TablePart {
   std::size_t begin(std::size_t rows) const { return rows * index / parts; }
   std::size_t end(std::size_t rows) const { return rows * (index + 1) / parts; }
 };
-/// Of a pairwise table the part that CI runs on the emulator: the first of so many, for the first rows have most of the
+/// The part of a pairwise table that CI runs on the emulator: the first of so many, for the first rows have most of the
 /// pairs.
 inline TablePart emulated_part(std::size_t parts = 3) {
   return CaseDraw::takes_all() ? TablePart{} : TablePart{0, parts};

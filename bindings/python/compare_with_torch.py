@@ -60,7 +60,7 @@ from comparison.problems import parse_problem, read_shapes  # noqa: E402
 from comparison.stored import Command, find_command  # noqa: E402
 from comparison.timing import PROTOCOLS, WARM_UP_LAUNCHES, Timer, copies_for, summary_of  # noqa: E402
 
-# Of what --json writes.
+# The format of what --json writes.
 FORMAT, FORMAT_VERSION = "attune comparison", 1
 
 

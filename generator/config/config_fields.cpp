@@ -66,7 +66,7 @@ void check_well_formed(const KernelConfig& config, unsigned family, std::vector<
 
 void check_foreign_fields(const KernelConfig& config, unsigned family, std::string_view family_name,
                           std::vector<std::string>* reasons) {
-  // Of a member with several rows that of the config's word counts.
+  // Where a member has several rows, that of the config's word counts.
   const unsigned of_word = families_of(config.family);
   const auto counts = [&](const ConfigField& field) {
     return (field.families & of_word) != 0 ||

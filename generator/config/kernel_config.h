@@ -71,7 +71,7 @@ enum class DqAdds {
 /// fixed number of keys, from the first key on.
 inline constexpr int kFillParts = 0, kFixedParts = -1;
 
-/// Of KernelConfig::l2_parts.
+/// The largest KernelConfig::l2_parts.
 inline constexpr int kMostL2Parts = 16;
 
 /// Every choice that can be tuned and nothing that can be derived. A plain value with a canonical text form that
@@ -156,8 +156,8 @@ struct KernelConfig {
   /// Two warpgroups share the same 64 keys: one computes S, P and dV, the other dP, dS and dK. Wide heads need it,
   /// whose dK and dV together leave no registers.
   bool split_dkdv = false;
-  /// Of the two that share keys: P passes through the buffer that dS of the block takes afterwards, which leaves shared
-  /// memory for another stage, but waits for that buffer.
+  /// With two warpgroups that share keys: P passes through the buffer that dS of the block takes afterwards, which
+  /// leaves shared memory for another stage, but waits for that buffer.
   bool p_in_ds = false;
   /// With split_dkdv: dK's product of a block is issued before dS is handed over to the warpgroup that computes dQ, and
   /// runs beside that.

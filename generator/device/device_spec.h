@@ -8,7 +8,7 @@
 
 namespace attune {
 
-/// Of an SM; each issues the instructions of every fourth warp.
+/// Schedulers of an SM; each issues the instructions of every fourth warp.
 inline constexpr int kSchedulers = 4;
 
 /// Plain facts about one GPU model, enough to generate for it and to rank configs without having it.

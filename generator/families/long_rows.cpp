@@ -13,7 +13,7 @@ namespace attune {
 
 namespace {
 
-// Of one long among short ones that has half of all rows.
+// One long among short ones has half of all rows.
 AttentionProblem with_longest_sequence(const AttentionProblem& problem) {
   if (!problem.packed) return problem;
   const auto rows = [&](std::int64_t all, std::int64_t most) {

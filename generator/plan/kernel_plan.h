@@ -73,8 +73,8 @@ struct KernelLaunch {
   /// The parts of each tile's keys, or of the queries that a tile of keys walks through. A part of a tile counts as a
   /// tile; a launch over rows that follow each other takes all parts of its rows.
   KeySplit split;
-  /// Of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles: bytes, and tiles of keys at
-  /// most (0: any number).
+  /// The size of a section, where TileOrder::l2_sections or l2_sections_reversed orders the tiles: bytes, and tiles of
+  /// keys at most (0: any number).
   std::size_t section_bytes = 0;
   int section_tiles = 0;
   ArgumentLayout arguments;
@@ -91,7 +91,7 @@ struct KernelLaunch {
   /// and fp32 dQ of one query head of each group, or a part of it) take at most section_bytes and that have at most
   /// section_tiles tiles of keys, or one head's each.
   std::int32_t section_heads(const AttentionProblem& problem) const;
-  /// Of all heads and batch entries, times the parts of their keys or queries; throws as grid_x().
+  /// The tiles of all heads and batch entries, times the parts of their keys or queries; throws as grid_x().
   std::uint32_t tiles(const AttentionProblem& problem) const;
 };
 

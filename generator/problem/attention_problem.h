@@ -60,7 +60,7 @@ constexpr PairTensor pair_tensor(PairDimensions has) {
 ///   is 0: l = exp(sink) + sum(exp(...)), O = sum(exp(...) V) / l, LSE = ln(l). It is neither scaled nor capped nor
 ///   masked. Q: (B, Hq, Sq, D)   K, V: (B, Hkv, Skv, D)   O: (B, Hq, Sq, D)   LSE: (B, Hq, Sq) fp32
 ///   With dropout, O = (keep o softmax(...)) V / share: keep is 1 or 0 for each pair, as a seed and an offset say, and
-///   share the probability of 1, 1 - realized_dropout(). LSE does not know of it.
+///   share the probability of 1, 1 - dropout. LSE does not know of it.
 /// Backward, from the gradients dO and (optionally) dLSE of a loss and the forward's O and LSE:
 ///   P = exp(scale * Q K^T - LSE)   delta = rowsum(dO o O) - dLSE   dS = P o (dO V^T - delta)
 ///   dV = P^T dO   dQ = scale * dS K   dK = scale * dS^T Q   with shape and dtype of V, Q, K
@@ -101,7 +101,7 @@ struct AttentionProblem {
   PairTensor bias = PairTensor::none;
   bool bias_fp32 = false;      ///< the bias is fp32; false without one
   bool bias_gradient = false;  ///< backward only, with a bias: its gradient is wanted, of its shape and type
-  /// Of one byte for each pair, 0 where the query does not attend to the key.
+  /// A byte for each pair, 0 where the query does not attend to the key.
   PairTensor attention_mask = PairTensor::none;
   bool sink = false;  ///< sinks, (Hq) fp32, count in the sums of rows
   /// The probability with which elements of P are dropped: at least 0, which drops none, and less than 1. A call has a

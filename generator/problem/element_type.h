@@ -23,8 +23,8 @@ struct ElementFacts {
   int exponent_bias = 0;
   /// Powers of two by which the maximum of a row may grow before O is rescaled (forward_rules.h), of P in this type.
   int rescale_threshold = 0;
-  /// Of the norm of the error of O, or of a gradient, to the norm of what it should be, for unit normal inputs and so
-  /// many rows, or pairs, that errors average out.
+  /// Bounds of the norm of the error of O, or of a gradient, over the norm of what it should be, for unit normal inputs
+  /// and so many rows, or pairs, that errors average out.
   double output_bound = 0, gradient_bound = 0;
 
   /// What rounding to nearest changes at most, relative to a normal number.

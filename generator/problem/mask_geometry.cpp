@@ -14,7 +14,7 @@ namespace {
 constexpr int kSampledTiles = 64;
 constexpr std::int64_t kSequencesCounted = 1 << 14;
 
-// Of rows 0 to count - 1: the sum of clamp(row + offset, 0, most).
+// The sum of clamp(row + offset, 0, most) over rows 0 to count - 1.
 std::int64_t sum_of_clamped(std::int64_t count, std::int64_t offset, std::int64_t most) {
   // First none, then one more each row, then all.
   const std::int64_t first = std::clamp<std::int64_t>(-offset, 0, count);
@@ -80,7 +80,7 @@ MaskGeometry sequence_geometry(const AttentionProblem& problem, std::int64_t que
 
 std::int64_t count_attended_pairs(const AttentionProblem& problem) {
   if (!problem.packed) return MaskGeometry(problem).attended_pairs();
-  // Of very many a part stands for all.
+  // A part of very many sequences stands for all.
   const std::int64_t count = std::min(problem.batch, kSequencesCounted);
   const auto lengths = [&](std::int64_t rows) {
     const auto share = static_cast<std::int64_t>(static_cast<double>(rows) * static_cast<double>(count) /
@@ -135,7 +135,7 @@ std::int64_t MaskGeometry::most_queries() const {
   return std::min(last_diagonal - first_diagonal + 1, clamped(seq_kv - first_diagonal) - clamped(-last_diagonal));
 }
 
-// Of neighbouring rows the ranges begin and end no earlier than those before: a tile's first and last row say all.
+// A row's range begins and ends no earlier than that of the row before: a tile's first and last row say all.
 BlockRange MaskGeometry::key_blocks(std::int64_t first, std::int64_t rows, std::int64_t block) const {
   const RowRange of_first = keys_of_query(first), of_last = keys_of_query(std::min(first + rows, seq_q) - 1);
   return blocks_of({of_first.begin, of_last.end}, {of_last.begin, of_first.end}, block, false);

@@ -145,7 +145,7 @@ class OperandList {
 /// What a call of the problem reads, or may read, and what it writes.
 OperandList inputs_of(const AttentionProblem& problem);
 OperandList outputs_of(const AttentionProblem& problem);
-/// Of the inputs those that only some problems have: what their terms read.
+/// Inputs that only some problems have: what their terms read.
 OperandList term_inputs_of(const AttentionProblem& problem);
 
 }  // namespace attune

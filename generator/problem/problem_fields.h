@@ -50,10 +50,10 @@ struct ProblemField {
   bool always = false;                        ///< written even at its standard value
   bool needed = false;                        ///< who names a problem by flags must name it
   bool backward_only = false;                 ///< forward problems have its standard value
-  /// Of a field without a column, which stands among the features in the database: how far apart problems are that
+  /// For a field without a column, which stands among the features in the database: how far apart problems are that
   /// differ in it, in the unit of TuningDatabase::near().
   std::optional<double> feature_weight{};
-  /// Of a term whose values have several kernels: the value that stands for those with the same one, and its words in
+  /// For a term whose values have several kernels: the value that stands for those with the same one, and its words in
   /// the name of the kernel class. Null: all that have another value than the standard one have the same.
   std::int64_t (*of_class)(std::int64_t value) = nullptr;
   std::string (*class_words)(const AttentionProblem&) = nullptr;
@@ -62,7 +62,7 @@ struct ProblemField {
   /// The words as a problem's text has them: "hq16", "scale0.1", "bf16", "deterministic", "causal@5". Empty of a mask
   /// that hides nothing.
   std::string text(const AttentionProblem& problem) const;
-  /// Of a name: the same, whichever problem has it.
+  /// The word of a name, which is the same whichever problem has it.
   std::string word_of(std::string_view name) const;
 };
 

@@ -9,7 +9,8 @@
 namespace attune {
 namespace {
 
-// Of more than one character, longer ones first: a compiler takes the longest. Those of CUDA's launches are here too.
+// Those of more than one character, longer ones first: a compiler takes the longest. Those of CUDA's launches are here
+// too.
 constexpr std::array<std::string_view, 35> kPunctuators = {
     "%:%:", "<<<", ">>>", "<=>", "<<=", ">>=", "...", "->*", "::", ".*", "->", "++", "--", "+=", "-=", "*=", "/=", "%=",
     "^=",   "&=",  "|=",  "==",  "!=",  "<=",  ">=",  "&&",  "||", "<<", ">>", "##", "<:", ":>", "<%", "%>", "%:"};

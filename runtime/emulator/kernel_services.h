@@ -58,7 +58,7 @@ struct KernelServices {
 
 /// For mbarrier_arrive, store_async and tensor_load: the CTA of the running thread.
 constexpr std::uint32_t kOwnCta = 0xffffffffu;
-/// Of mbarrier_wait: it asks and goes on, waits a while, waits until the phase has completed.
+/// Kinds of mbarrier_wait: it asks and goes on, waits a while, waits until the phase has completed.
 constexpr std::uint32_t kTestWait = 0, kTryWait = 1, kWait = 2;
 /// Flags of wgmma.
 constexpr std::uint32_t kWgmmaAccumulate = 1, kWgmmaTransposed = 2, kWgmmaBf16 = 4, kWgmmaTransposedA = 8;

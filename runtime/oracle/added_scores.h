@@ -12,7 +12,8 @@ namespace attune {
 class AddedScores {
  public:
   AddedScores(const AttentionProblem& problem, const TermValues& terms);
-  /// Of a query of a head, counted through all batch entries, and a key. -inf of a key that is hidden.
+  /// What is added to the score of a query of a head, counted through all batch entries, and a key; -inf if it is
+  /// hidden.
   double of(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
 
  private:

@@ -25,13 +25,13 @@ struct OutputBounds {
   }
 };
 
-/// Of O, of so many rows that errors average out.
+/// Bounds of O with so many rows that errors average out.
 inline OutputBounds bounds_of(DataType dtype) {
   const ElementFacts& element = facts_of(dtype);
   return {element.output_bound, element.unit_roundoff(), element.smallest_step(), element.unit_roundoff()};
 }
 
-/// Of a gradient, of so many pairs that errors average out.
+/// Bounds of a gradient with so many pairs that errors average out.
 inline OutputBounds gradient_bounds_of(DataType dtype) {
   constexpr double kFlushedStep = 0x1p-119;  // reference_attention.h says why
   const OutputBounds bounds = bounds_of(dtype);
@@ -39,7 +39,7 @@ inline OutputBounds gradient_bounds_of(DataType dtype) {
           bounds.unit_roundoff};
 }
 
-/// Of O, whatever the number of rows.
+/// The bound of O's norm, whatever the number of rows.
 inline double relative_bound_of_few_rows(DataType dtype) { return 1.1 * bounds_of(dtype).unit_roundoff; }
 
 /// What the kernels' tanh.approx loses of a tanh: PTX promises 2^-11, the test of the primitive holds cards to this.
@@ -51,7 +51,7 @@ inline void add_tanh_error(const AttentionProblem& problem, OutputBounds* bounds
   bounds->stored_roundoff = bounds->unit_roundoff;
 }
 
-/// Of O of a problem. With used lengths there may be few rows, however many are stored.
+/// Bounds of a problem's O. With used lengths there may be few rows, however many are stored.
 inline OutputBounds forward_bounds(const AttentionProblem& problem) {
   constexpr std::int64_t kRowsOfAnAverage = 256;
   OutputBounds bounds = bounds_of(problem.dtype);
@@ -61,7 +61,7 @@ inline OutputBounds forward_bounds(const AttentionProblem& problem) {
   return bounds;
 }
 
-/// Of each gradient of a problem.
+/// Bounds of each gradient of a problem.
 inline OutputBounds backward_bounds(const AttentionProblem& problem) {
   constexpr double kPairsOfAnAverage = 256;
   OutputBounds bounds = gradient_bounds_of(problem.dtype);
@@ -72,7 +72,7 @@ inline OutputBounds backward_bounds(const AttentionProblem& problem) {
   return bounds;
 }
 
-/// Of the gradient of the bias, which may be stored in another type.
+/// Bounds of the gradient of the bias, which may be stored in another type.
 inline OutputBounds bias_gradient_bounds(const AttentionProblem& problem) {
   const ElementFacts& stored = facts_of(problem.bias_fp32 ? ElementType::fp32 : element_type(problem.dtype));
   OutputBounds bounds = backward_bounds(problem);
@@ -81,9 +81,9 @@ inline OutputBounds bias_gradient_bounds(const AttentionProblem& problem) {
   return bounds;
 }
 
-/// Of the error of an LSE. With a softcap that of its tanh counts, of scores as large as the sum of their exponentials
-/// leaves room for. With ALiBi scores of a tile's rows are counted from one diagonal, as many keys from a row's own as
-/// the tile has rows: 256 here, of slopes up to 1.
+/// The bound of the error of an LSE. With a softcap that of its tanh counts, of scores as large as the sum of their
+/// exponentials leaves room for. With ALiBi scores of a tile's rows are counted from one diagonal, as many keys from a
+/// row's own as the tile has rows: 256 here, of slopes up to 1.
 inline double lse_bound(const AttentionProblem& problem, double reference) {
   constexpr double kAbsolute = 1e-5, kRelative = 1e-6, kOfSharedRows = 0x1p-23 * 256;
   if (!std::isfinite(reference)) return kAbsolute;

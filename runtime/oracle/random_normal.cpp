@@ -106,7 +106,7 @@ std::vector<Element> random_bias(const AttentionProblem& problem, Element (*elem
 }
 float fp32_of(DataType, double value) { return static_cast<float>(value); }
 
-// Of `rows` rows in documents that follow each other and end at these shares of them: the number of a row's.
+// The number of a row's document, where `rows` rows are documents that follow each other and end at these shares.
 template <std::size_t kEnds>
 int document_of(std::int64_t row, std::int64_t rows, const double (&ends)[kEnds]) {
   const double place = (static_cast<double>(row) + 0.5) / static_cast<double>(rows);
@@ -137,7 +137,7 @@ std::vector<std::uint8_t> random_mask(const AttentionProblem& problem, std::uint
   return mask;
 }
 
-// Of all the rows that each sequence can have; `stream` tells those of queries and of keys apart.
+// Lengths up to `all`, the rows that each sequence can have; `stream` tells those of queries and of keys apart.
 std::vector<std::int32_t> random_lengths(const AttentionProblem& problem, std::int64_t all, std::uint64_t seed,
                                          std::uint64_t stream) {
   std::vector<std::int32_t> lengths;
@@ -194,7 +194,7 @@ TermValues random_terms(const AttentionProblem& problem, std::uint64_t seed) {
                                                   static_cast<std::int64_t>(random_bits(of_state, 1))});
   }
   if (problem.packed) {
-    // Of equal lengths about half of the sequences use all of their rows.
+    // About half of the sequences of equal lengths use all of their rows.
     terms.set(Operand::cu_seqlens_q, random_begins(problem.batch, problem.seq_q, seed));
     terms.set(Operand::cu_seqlens_kv, random_begins(problem.batch, problem.seq_kv, seed));
     terms.set(Operand::seqused_q, random_lengths(problem, 2 * ceil_div(problem.seq_q, problem.batch), seed, 0));

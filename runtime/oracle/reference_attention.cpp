@@ -71,7 +71,7 @@ ReferenceForward allocate_reference(const AttentionProblem& problem) {
   return {std::vector<double>(elements), std::vector<double>(rows), std::vector<double>(elements)};
 }
 
-// Of packed sequences: what each gives alone, in tensors of its own. Rows in no sequence are zeros.
+// What each of packed sequences gives alone, in tensors of its own. Rows in no sequence are zeros.
 ReferenceForward reference_of_sequences(const AttentionProblem& problem, std::span<const std::uint16_t> q,
                                         std::span<const std::uint16_t> k, std::span<const std::uint16_t> v,
                                         const TermValues& terms) {

@@ -18,7 +18,7 @@ namespace attune {
 struct ReferenceForward {
   std::vector<double> o;
   std::vector<double> lse;
-  /// Of each element of o what its error bound is relative to: the sum of (p + n / l) |v|, where n is two
+  /// What the error bound of each element of o is relative to: the sum of (p + n / l) |v|, where n is two
   /// to the power of oracle_least_exponent() and l the sum of exp(s - max s). A kernel's P is p l or more.
   std::vector<double> weight;
 };

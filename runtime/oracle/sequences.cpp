@@ -12,12 +12,12 @@ std::int64_t length_of(std::span<const std::int32_t> lengths, std::int64_t batch
   return lengths.empty() ? all : std::clamp<std::int64_t>(lengths[static_cast<std::size_t>(batch)], 0, all);
 }
 
-// Of packed sequences with tensors of pairs, which have elements for `most` of them.
+// The rows that count where tensors of pairs have elements for `most` of those of a packed sequence.
 std::int64_t rows_that_count(const AttentionProblem& problem, std::int64_t most, std::int64_t rows) {
   return problem.has_longest_sequence() ? std::min(most, rows) : rows;
 }
 
-// Of a tensor of pairs, with elements of so many bytes: what the sequence `batch` has there as a problem of its own,
+// What the sequence `batch` has in a tensor of pairs, with elements of so many bytes, as a problem of its own,
 // whose rows are all that are stored. Those for which there are no elements do not count, and are 0.
 std::vector<std::byte> pairs_of_sequence(const AttentionProblem& problem, Operand operand, std::int64_t batch,
                                          const AttentionProblem& alone, std::span<const std::byte> elements) {

@@ -6,7 +6,8 @@
 
 namespace attune {
 
-/// Of all queries, (B, Hq, Sq): LSE, delta, its largest error over the unit roundoff, and its likely one, squared.
+/// Numbers of all queries, (B, Hq, Sq): LSE, delta, its largest error over the unit roundoff, and its likely one,
+/// squared.
 struct QueryStatistics {
   std::span<const double> lse, delta, delta_error, delta_noise;
 };

@@ -34,7 +34,7 @@ class TermValues {
     return {reinterpret_cast<const Element*>(raw.data()), raw.size() / sizeof(Element)};
   }
 
-  /// Of a packed sequence that is a problem of its own: how many come before it. Dropout counts heads through all.
+  /// How many sequences come before a packed one that is a problem of its own. Dropout counts heads through all.
   std::int64_t sequences_before = 0;
 
  private:

@@ -173,7 +173,7 @@ class Builder : public nlohmann::json_sax<Json> {
     }
   }
 
-  // Of the value that is being read.
+  // The pointer to the value that is being read.
   std::string pointer() const {
     std::string text;
     for (std::size_t i = 0; i < levels_.size(); ++i) {

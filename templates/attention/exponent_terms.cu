@@ -15,7 +15,7 @@ struct ExponentTerms {
   i32 head, query, key;
 //% end
 
-  // Of a query and a key; those of others are found by how far they lie behind these.
+  // The terms of a query and a key; those of others are found by how far they lie behind these.
   __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 ${head_of_terms}${slope_of_head}, i32 query, i32 key)
       : ${members_of_terms} {}
   __device__ __forceinline__ float gain(i32 queries, i32 keys) const {

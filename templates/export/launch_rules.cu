@@ -4,7 +4,7 @@
 constexpr std::int64_t kMostCtas = 2147483647;                      // of a grid
 constexpr std::int64_t kLengthLimit = (std::int64_t{1} << 31) - 1024;  // rounding a length up to a tile must stay within int32
 constexpr std::int64_t kHeadsLimit = std::int64_t{1} << 31;         // of batch * heads_q
-// Of a tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
+// The limit of a tensor: far beyond any GPU's address space, and its bytes in fp32 are far from where an int64 ends.
 constexpr std::int64_t kElementsLimit = std::int64_t{1} << 50;
 constexpr std::int64_t kOpenDiagonal = std::int64_t{1} << 40;       // of a mask's side that hides nothing
 constexpr std::int64_t kWorkspaceAlignment = 256;                   // bytes: of a workspace and of each buffer in it
@@ -138,7 +138,7 @@ inline std::int64_t key_tiles_of(const Launch& launch, const Call& call) {
 // Rows of a head that lie together: of packed sequences those of one of equal length.
 inline std::int64_t rows_of_sequence(const Call& call, std::int64_t all) { return call.packed ? ceil_div(all, call.batch) : all; }
 
-// Of sections of half of `fit` heads to `fit`: those whose last one holds most. With few heads in it, its longest tiles would begin when little
+// The heads of sections, half of `fit` to `fit`, whose last one holds most. With few heads in it, its longest tiles would begin when little
 // else is left to do, and end alone.
 inline std::int64_t fullest_last_section(std::int64_t heads, std::int64_t fit) {
   std::int64_t best = fit;
@@ -166,7 +166,7 @@ inline std::int64_t section_heads_of(const Launch& launch, const Call& call) {
   const std::int64_t element_bytes = 2 * launch.element_bytes + (of_keys ? static_cast<int>(sizeof(float)) : 0);
   const std::int64_t queries = rows_of_sequence(call, call.seq_q), keys = rows_of_sequence(call, call.seq_kv);
   const std::int64_t head_bytes = std::max<std::int64_t>(1, of_keys ? ceil_div(queries, parts) : keys) * launch.head_dim * element_bytes;
-  // Of a long sequence's K and V no more is read at a time than its tiles that run at once walk through.
+  // No more of a long sequence's K and V is read at a time than its tiles that run at once walk through.
   const std::int64_t walked = call.packed && !of_keys ? 2 : 1;
   std::int64_t fit = std::max<std::int64_t>(1, walked * launch.section_bytes / head_bytes);
   // Were more tiles of keys in a section than run at once, the last of a head would begin when its first have ended.
@@ -194,7 +194,7 @@ inline bool has_too_many_packed_rows(const Launch& launch, const Call& call) {
          tiles_of_head(launch, call) > kMostCtas / launch.heads_per_tile / launch.rows_per_tile;
 }
 
-// Of all heads and batch entries, times the parts of their keys or queries; kTooManyTiles if a grid has not so many CTAs.
+// The tiles of all heads and batch entries, times the parts of their keys or queries; kTooManyTiles if a grid has not so many CTAs.
 constexpr std::int64_t kTooManyTiles = -1;
 inline std::int64_t tiles_of(const Launch& launch, const Call& call) {
   if (launch.rows == Rows::following) return ceil_div(row_batch(call) * call.heads_q * call.seq_q, launch.rows_per_tile);

@@ -44,7 +44,7 @@ struct Summary {
     if (absolute(reference) < infinity()) reference_squares += reference * reference;
   }
 
-  // Of equal ratios the first element's stays: threads' elements are interleaved.
+  // The first element's of equal ratios stays: threads' elements are interleaved.
   __device__ __forceinline__ void merge(const Summary& other) {
     error_squares += other.error_squares;
     reference_squares += other.reference_squares;

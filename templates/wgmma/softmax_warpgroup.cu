@@ -82,7 +82,7 @@ struct SoftmaxWarpgroup {
 
 //% if dropout
   __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps); }
-  // Of a query head, whose number among those that the tile walks through is `walked`.
+  // Begins a query head, whose number among those that the tile walks through is `walked`.
   __device__ __forceinline__ void begin_dropout(const Arguments& args, const KeyTile& tile, i32 walked) const {
     HeadDropout(args, tile.sequence.batch, TileHeads::of_queries(args, tile.head, walked)).put(dropout_place());
   }

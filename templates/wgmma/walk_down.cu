@@ -12,7 +12,7 @@ if (kPartialBlocks)
   for (; block >= rows.blocks.unmasked_end; --block) mainloop.step<true>(rows, block);
 //% if promoted
 while (block >= rows.blocks.unmasked_begin) {
-  // Of masked blocks there are few: they count as none.
+  // There are few masked blocks: they count as none.
   const i32 left = block + 1 - rows.blocks.unmasked_begin, until = block - (left < kPromotionBlocks ? left : kPromotionBlocks);
   for (; block > until; --block) mainloop.step<false>(rows, block);
   if (block < rows.blocks.unmasked_begin) break;

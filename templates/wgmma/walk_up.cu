@@ -9,7 +9,7 @@ for (; block < rows.blocks.unmasked_begin && block < rows.blocks.end; ++block) m
 //% end
 //% if promoted
 while (block < rows.blocks.unmasked_end) {
-  // Of masked blocks there are few: they count as none.
+  // There are few masked blocks: they count as none.
   const i32 left = rows.blocks.unmasked_end - block, until = block + (left < kPromotionBlocks ? left : kPromotionBlocks);
   for (; block < until; ++block) mainloop.step<false>(rows, block);
   if (block >= rows.blocks.unmasked_end) break;

@@ -165,7 +165,7 @@ double work_of(const ForwardCase& test) {
   const auto padded = [](std::int64_t length, int block) {
     return static_cast<double>((length + block - 1) / block * block);
   };
-  // Of packed sequences each has a tile of its own.
+  // Each packed sequence has a tile of its own.
   const double sequences = static_cast<double>(test.problem.packed ? test.problem.batch - 1 : 0);
   return (padded(test.problem.seq_q, test.config.block_q) + sequences * test.config.block_q) *
          padded(test.problem.seq_kv, test.config.block_kv) * test.problem.head_dim *
@@ -193,7 +193,7 @@ AttentionProblem problem_of(const ProblemChoice& choice) {
   problem.sink = choice.sink;
   problem.packed = choice.lengths >= LengthChoice::packed;
   if (problem.packed) problem.batch = choice.batch == 1 ? kFewSequences : kManySequences;
-  // Of many sequences some are longer than what tensors of pairs have elements for.
+  // Some of many sequences are longer than what tensors of pairs have elements for.
   if (problem.has_longest_sequence() && problem.batch == kManySequences) {
     problem.max_seq_q = problem.seq_q / 8 + 1;
     problem.max_seq_kv = problem.seq_kv / 5 + 1;

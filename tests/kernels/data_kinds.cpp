@@ -9,7 +9,7 @@
 namespace attune::tests {
 namespace {
 
-// Of the size of Q's other elements, so that dK has elements of one size. 200 powers of two make an element of K of
+// As large as Q's other elements, so that dK has elements of one size. 200 powers of two make an element of K of
 // 2218 at most, which fits fp16.
 constexpr double kOffsetQuery = 1;
 constexpr std::int64_t kRarePeriod = 500;

@@ -285,7 +285,7 @@ std::int64_t rows_that_count(const AttentionProblem& problem, const TermValues& 
   return rows_of(problem, terms, of_queries, sequence).count;
 }
 
-// Of one sequence.
+// Whether a query attends to a key of the same sequence.
 bool attends(const AttentionProblem& problem, const SequenceRow& of_query, const SequenceRow& of_key) {
   if (!of_query.counts() || !of_key.counts()) return false;
   std::int64_t query = of_query.position, key = of_key.position;
@@ -532,7 +532,7 @@ Expected expected_forward(const ForwardCase& test, const ForwardData& data) {
                 Operand::alibi_slopes)[static_cast<std::size_t>(of_query.sequence * problem.heads_q + h)];
             alibi = slope * std::fabs(static_cast<double>(to_end - key_to_end));
           }
-          // Of a capped score the tanh's own error counts, too: 2^-16 of it (test_primitives), the bound's unit being
+          // The error of a capped score's tanh counts, too: 2^-16 of it (test_primitives), the bound's unit being
           // 2^-23.
           sizes[j] = std::fabs(problem.softmax_scale) * size + (cap == 0 ? 0 : 0x1p7 * std::fabs(scores[j]));
           // So does the error of what is added, which is rounded with the score.

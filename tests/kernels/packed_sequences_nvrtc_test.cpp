@@ -13,7 +13,7 @@ struct Compiled {
   int most_spilled = 0;        // by any of its launches
 };
 
-// Of forward the thread that finds tiles spills, at each tile, beside consumers of 240 registers; these do not.
+// In forward the thread that finds tiles spills, at each tile, beside consumers of 240 registers; these do not.
 constexpr Compiled kCompiled[] = {
     {"forward d64",
      "sm90 q192 kv112 st2 qreg order=tile-major rescale10 qst2 ordered overlap=within "

@@ -32,14 +32,14 @@ PlainGradients plain_backward(const AttentionProblem& problem, const PlainInputs
 struct RuleOutput {
   std::string name;
   std::span<const double> actual, plain, exact;
-  /// Of gradients: what the plain algorithm makes of a saved O. The rule takes the larger error of the two. Where one
+  /// For gradients, what the plain algorithm makes of a saved O. The rule takes the larger error of the two. Where one
   /// key dominates, O's rounding breaks the rule without it, in FlashAttention and cuDNN as here.
   std::span<const double> plain_of_saved_o = {};
   /// What cancels in fp32 may leave so much where plain has an exact zero. 0 for O.
   double floor = 0;
   /// False: all rows have the same P, so that one rounding makes the mean error, which is then not judged.
   bool averages = true;
-  /// Of dQ: element 0 of each row, which is larger than the others where a data kind has offsets, is judged apart.
+  /// For dQ: element 0 of each row, which is larger than the others where a data kind has offsets, is judged apart.
   bool offsets_apart = false;
 };
 

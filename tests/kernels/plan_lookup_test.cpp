@@ -11,7 +11,8 @@
 namespace attune::tests {
 namespace {
 
-// Of lengths of one bucket and with masks that hide little: windows nearly as long as their rows, on one side and both.
+// Problems with lengths of one bucket and masks that hide little: windows nearly as long as their rows, on one side and
+// both.
 const std::vector<std::string> kShortRows = {"sq120 d64", "sq117 d64 causal", "sq120 d64 window=100,0",
                                              "sq113 d64 window=100,open", "sq119 d64 window=101,97"};
 const std::vector<std::string> kLongRows = {"sq1000 d64", "sq1001 d64 causal", "sq1000 d64 window=800,0",

@@ -46,7 +46,7 @@ std::string message_of(const Rule& rule, const EmulatorOptions& options = kEager
   return "no error";
 }
 
-// Of a kernel that breaks its rule whatever the mode.
+// Checks a kernel that breaks its rule whatever the mode.
 void check_in_all_modes(const Rule& rule, const std::string& sentence) {
   for (const EmulatorOptions& mode : emulator_modes()) {
     INFO(to_string(mode));

@@ -264,7 +264,7 @@ std::optional<double> allowed_slowdown(const CompareOptions& options) {
   return percent / 100;
 }
 
-/// Of pairs where B takes longer than A by more than is allowed: a sentence each. Where an interval is known, its end
+/// A sentence for each pair where B takes longer than A by more than is allowed. Where an interval is known, its end
 /// that favours B counts; B's time over A's is one over the pair's ratio.
 std::vector<std::string> slower_pairs(const Compared& compared, double allowed) {
   std::vector<std::string> sentences;

@@ -29,7 +29,7 @@ Explained explain_config(const AttentionProblem& problem, const KernelConfig& co
   return result;
 }
 
-/// Of the launch that does the products. None for a problem of more tiles than a launch can have.
+/// The occupancy of the launch that does the products. None for a problem of more tiles than a launch can have.
 std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Explained& explained,
                                       const DeviceSpec& device) {
   const KernelPlan plan = generate(problem, explained.config, device);

@@ -38,7 +38,7 @@ const CurrentBuild& CurrentBuild::of_process() {
       [] { return CurrentBuild(std::string(attune_version()), compiler_of_process(), runtime_templates()); });
 }
 
-// Of its kernel as it would be now; empty of a config that has none any more.
+// The hash of a row's kernel as it would be now; empty for a config that has none any more.
 std::string CurrentBuild::source_hash_of(const Measurement& row, const DeviceSpec& asked) const {
   const bool same_model = row.device == asked.name;
   std::optional<DeviceSpec> device = same_model ? asked : find_device_by_name(row.device);

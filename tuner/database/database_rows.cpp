@@ -186,7 +186,7 @@ void respell_problems_and_times(sqlite::Connection& db) {
       try {
         if (canonical_text(parse_problem(query.text(1))) != query.text(1)) problems.push_back(query.integer(0));
       } catch (const Error&) {
-        // Of a newer version.
+        // A row of a newer version.
       }
     }
   }

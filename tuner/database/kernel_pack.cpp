@@ -81,7 +81,7 @@ void sort(PackContents& contents) {
             [](const PackKernel& a, const PackKernel& b) { return a.key < b.key; });
 }
 
-// Of a pick, as the file has them: another version may have spelled them otherwise.
+// A pick's texts as the file has them: another version may have spelled them otherwise.
 struct PickTexts {
   std::string problem, config;
 };

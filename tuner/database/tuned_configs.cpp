@@ -59,7 +59,7 @@ std::optional<Found> same_problem(const ShapeRows* begin, const ShapeRows* end, 
   return std::nullopt;
 }
 
-// Of offers by rising expected time the first, or the next one of the kernel that runs now, if it is nearly as fast.
+// The first of offers by rising expected time, or the next one of the kernel that runs now, if it is nearly as fast.
 struct Expected {
   const ConfigOffer* offer;
   double microseconds;
@@ -72,7 +72,7 @@ const ConfigOffer& preferred(const std::vector<Expected>& offers, const PickQues
   return *offers.front().offer;
 }
 
-// Of what the nearest shapes offer and the default config, the one that the cost model expects to be fastest, those
+// The config that the cost model expects to be fastest, of what the nearest shapes offer and the default one, those
 // from nearby more trusted. None if no shape offers anything.
 std::optional<Found> from_neighbours(const ShapeRows* begin, const ShapeRows* end, const PickQuestion& asked,
                                      bool estimates) {

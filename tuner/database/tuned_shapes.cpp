@@ -60,13 +60,13 @@ double distance(const Shape& a, const Shape& b, int sm_count) {
 // say all.
 constexpr const char* kMayBeSimpler = "(p.mask = 'window' OR (p.mask = 'causal' AND p.mask_offset >= p.seq_kv - 1))";
 
-// Of a query, in the mean.
+// The keys of a query, in the mean.
 double attended_keys(const AttentionProblem& problem) {
   if (!hides_first_keys(problem.mask)) return 0;
   return static_cast<double>(count_attended_pairs(problem)) / static_cast<double>(problem.seq_q);
 }
 
-// Of packed sequences as of equal ones, by which they lie among those that are not packed.
+// Packed sequences as equal ones, by which they lie among problems that are not packed.
 Shape shape_of(const AttentionProblem& problem) {
   const AttentionProblem equal = with_equal_lengths(problem);
   return {equal.batch,  equal.heads_q,  equal.heads_kv,    equal.seq_q,
@@ -83,7 +83,7 @@ std::map<std::string, std::vector<std::int64_t>> other_spellings(sqlite::Connect
       const std::string text = canonical_text(parse_problem(query.text(1)));
       if (text != query.text(1)) found[text].push_back(query.integer(0));
     } catch (const Error&) {
-      // Of a later version.
+      // A row of a later version.
     }
   }
   return found;

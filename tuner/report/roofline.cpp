@@ -44,7 +44,7 @@ Roofline roofline_of(const AttentionProblem& problem, const KernelConfig& config
   Roofline roofline;
   roofline.instruction = family_of(problem, config).matrix_instruction;
   if (peak_flops_per_clock(roofline.instruction, device) == 0) roofline.instruction = MatrixInstruction::mma_sync;
-  // Of packed sequences the pairs of those that are timed.
+  // With packed sequences the pairs of those that are timed.
   const bool any_pairs = problem.packed ? problem.attention_mask == PairTensor::none : !problem.has_pairs_of_call();
   if (any_pairs) {
     roofline.matrix_us = matrix_microseconds(problem, roofline.instruction, device);

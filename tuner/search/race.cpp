@@ -11,9 +11,9 @@ namespace attune {
 namespace {
 
 constexpr double kMedian = 0.5;
-// Of a first batch, which has at most kMostFinalists. By the trials, whose scores are not wide, the best of both
-// spreads may be several percent behind: a config that saves work where scores are narrow leads there and loses more on
-// wide ones.
+// The reach of a first batch, which has at most kMostFinalists. By the trials, whose scores are not wide, the best of
+// both spreads may be several percent behind: a config that saves work where scores are narrow leads there and loses
+// more on wide ones.
 constexpr double kFirstReach = 1.15;
 constexpr double kReachInNoise = 4;  // the fastest of many trials is two deviations lucky, the best may be as unlucky
 constexpr double kFarthestReach = 1.25;

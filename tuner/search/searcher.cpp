@@ -16,7 +16,7 @@ bool is_small_step(const KernelConfig& a, const KernelConfig& b) {
   return near(a.block_q, b.block_q) && near(a.block_kv, b.block_kv) && near(a.warps, b.warps);
 }
 
-// Of configs that agree in all fields by which the opening tells them apart only the first.
+// Only the first of configs that agree in all fields by which the opening tells them apart.
 std::vector<std::size_t> diverse_top(const std::vector<Candidate>& space, int count) {
   std::set<std::vector<int>> seen;
   std::vector<std::size_t> top;

@@ -111,7 +111,7 @@ class Sweep {
                                            SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});
   }
 
-  // Of the plan that workers try; empty of a config that has none any more.
+  // The hash of the plan that workers try; empty for a config that has none any more.
   std::string source_hash_of(const KernelConfig& config) const {
     try {
       const KernelTarget target = facts_.can_time ? KernelTarget::cuda : KernelTarget::emulator;

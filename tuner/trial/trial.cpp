@@ -118,7 +118,7 @@ struct TrialBench::State {
     holds_timed_forward = false;
   }
 
-  // Of lengths that are timed and not checked, backward's O and LSE are others, too: of an LSE that is not of the same
+  // Lengths that are timed and not checked have another O and LSE in backward, too: with an LSE that is not of the same
   // scores, probabilities could be anything.
   void hold_timed_forward() {
     if (problem.pass != Pass::backward || whole_lengths.bytes() == 0 || holds_timed_forward) return;
@@ -189,7 +189,7 @@ struct TrialBench::State {
     return workspace;
   }
 
-  // Of a call as the library makes it. `of` is the bench's problem, or differs from it in its scale alone.
+  // A call as the library makes it. `of` is the bench's problem, or differs from it in its scale alone.
   void launch(const PreparedAttention& prepared, const AttentionProblem& of, const Tensors& call,
               const DeviceBuffer& workspace) {
     const auto at = reinterpret_cast<void*>(workspace.pointer());
@@ -370,7 +370,7 @@ struct TrialBench::State {
   }
 
   void try_config(const KernelConfig& config, const TrialOptions& options, Measurement& m) {
-    // Of one that does not compile, too.
+    // A config that does not compile has a hash, too.
     KernelPlan plan = plan_of(config);
     m.source_hash = plan.source_hash();
     const auto prepared = runtime.prepare(std::move(plan));

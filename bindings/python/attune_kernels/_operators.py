@@ -60,7 +60,7 @@ _SCHEMAS = {
         "Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, Tensor philox_seed, "
         "Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_attn_bias)",
 }
-# Of operators that the extension hands calls to. Numbers come as a tensor.
+# Schemas of operators that the extension hands calls to. Numbers come as a tensor.
 FORWARD_RESULTS = ("(Tensor out, Tensor lse, Tensor cum_seq_q, Tensor cum_seq_k, Tensor seed, Tensor offset, Tensor mask, Tensor max_lengths, "
                    "Tensor failure)")
 SDPA_GRADIENTS = "(Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor failure)"

@@ -61,7 +61,7 @@ def mask_of(utilities, sdpa_mask, **arguments):
         return _without_tensor(_Shape(arguments), arguments["mask_function"] is utilities.causal_mask_function)
     from . import _traced, _uncompiled
 
-    # Of the keys of a static cache only the GPU knows how many are in use.
+    # Only the GPU knows how many keys of a static cache are in use.
     if isinstance(arguments.get("q_offset", 0), torch.Tensor) or not _traced.may_break_graph():
         return sdpa_mask(**arguments)
     return _uncompiled.run(_decide, utilities, sdpa_mask, arguments)

@@ -12,7 +12,7 @@ from .sequence_lengths import DISTRIBUTIONS, distributed_lengths
 
 FIELDS = ("problem", "pass", "dtype", "batch", "heads", "kv-heads", "seq", "kv-seq", "head-dim", "mask", "causal", "scale", "softcap", "alibi", "bias", "bias-fp32",
           "bias-gradient", "attention-mask", "sink", "dropout", "packed", "layout", "deterministic")
-# Of the tensors of pairs: 1 for each of batch, heads and queries along which one repeats.
+# Words of the tensors of pairs: 1 for each of batch, heads and queries along which one repeats.
 PAIRS = tuple(b + h + q + "k" for b in "1b" for h in "1h" for q in "1q")
 FLAGS = ("deterministic", "alibi", "sink", "packed", "bias-fp32", "bias-gradient")
 # Word of a number in a problem's text: the attribute that it sets.

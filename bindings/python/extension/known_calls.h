@@ -37,7 +37,7 @@ constexpr int kWordsOfTensor = 2 + 2 * kMostDimensions;  // type and dimensions,
 constexpr int kWordsOfOptions = 5;                       // choices, scale, softcap, both sides of the window
 constexpr int kMostWords = kMostTensors * kWordsOfTensor + kWordsOfOptions + 1;
 constexpr int kBuckets = 2048;  // of a table
-// Of a table; _calls.py, which enters as many kinds and then forgets them, never gets here.
+// The most entries of a table; _calls.py, which enters as many kinds and then forgets them, never gets here.
 constexpr int kMostEntries = 4096;
 constexpr uint64_t kAlignment = 16;  // the most that a kernel asks of an address
 

@@ -28,7 +28,7 @@ bool serve_flash_forward(TorchValue* stack) {
       !read(tensor_of(stack[kQ]), q)) {
     return false;
   }
-  // Of a dropout that there is not, and of a mask that nobody asked for.
+  // The results of a dropout that there is not, and a mask that nobody asked for.
   const int64_t two = 2, one = 1, nothing = 0;
   const int32_t word = shims.aoti_torch_dtype_uint64();
   if (!allocate(q, word, 1, &two, &one, seed) || !allocate(q, word, 0, &two, &one, offset) ||

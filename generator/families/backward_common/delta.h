@@ -11,7 +11,7 @@
 namespace attune {
 
 inline constexpr Buffer kStatistics{"statistics", "float*"};  ///< two of each query: LSE * log2(e) and delta
-/// Of a query, in the workspace and in shared memory.
+/// A query's bytes in the workspace and in shared memory.
 inline constexpr std::size_t kStatisticsBytes = 2 * sizeof(float);
 
 /// How the statistics of a block of queries lie.

@@ -17,7 +17,7 @@ namespace attune {
 
 inline constexpr int kMostQueryParts = 4096;
 
-/// Of the tiles of any family, so that one answer of may_split_queries() is for all of them.
+/// Holds for the tiles of every family, so that one answer of may_split_queries() is for all of them.
 inline constexpr int kMostKeysOfTile = 384;
 
 /// A part of infeasibility(): parts that say what another word says, too.

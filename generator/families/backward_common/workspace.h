@@ -15,7 +15,7 @@ inline constexpr Buffer kDkdvTickets{"dkdv_tickets", "u32*"};  ///< how many hav
 
 inline constexpr Buffer kFinishedTiles{"finished_tiles", "u32*"};  ///< of keys, that have added all to a query head
 
-/// Of packed sequences: the tiles of keys that they have, and how many.
+/// The tiles of keys that packed sequences have, and how many.
 inline constexpr Buffer kKeyTileList{"key_tile_list", "u32*"};
 inline constexpr int kListedWords = 12;  ///< of 4 bytes, of a tile on it
 

@@ -64,8 +64,8 @@ constexpr double kAluOfSlope = 3;             // of an element: 1 - tanh², and 
 constexpr double kInstructionsPerCopy = 9;    // fitted: of a warp: predicate and address beside cp.async
 constexpr double kBarrierClocksPerWarp = 13;  // fitted
 constexpr double kBytesPerClockOfSpill = 64;  // a thread's spills are stored and loaded once a step, beside ldmatrix
-// Of fp32 adds into L2, bytes of an SM while all SMs add: four floats an instruction, or one in the accumulators'
-// order.
+// Bytes of fp32 that an SM adds into L2 in a clock, while all SMs add: four floats an instruction, or one in the
+// accumulators' order.
 constexpr double kVectorAddsPerClock = 12, kScalarAddsPerClock = 4.7;
 constexpr double kTicketClocks = 1650;  // fitted: of a step: an atomic of the tile before, seen through L2
 constexpr double kLaunchMicroseconds = 3.6;
@@ -102,7 +102,7 @@ double of_both(double a, double b) { return std::pow(std::pow(a, kNorm) + std::p
 
 double memory_bytes_per_microsecond(const DeviceSpec& device) { return kMemoryRate * device.memory_gbps * 1e3; }
 
-// Of all heads.
+// The elements of all heads.
 double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_t rows) {
   return static_cast<double>(problem.batch * heads) * static_cast<double>(rows) * problem.head_dim;
 }
@@ -114,14 +114,14 @@ double columns_of(const AttentionProblem& problem, int parts) {
   return 8.0 * parts * ceil_div(problem.head_dim / 8, parts);
 }
 
-// Of S and dP, a head dim deep, and of products with so many columns.
+// The clocks of S and dP, a head dim deep, and of products with so many columns.
 double product_clocks(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                       double columns) {
   const double padded = round_up(problem.head_dim, 16);
   return 2.0 * config.block_q * config.block_kv * (2 * padded + columns) / device.mma_flops_per_clock;
 }
 
-// Of instructions that copy so many rows of two tensors: threads that share a row are a power of two.
+// The clocks of instructions that copy so many rows of two tensors: threads that share a row are a power of two.
 double copy_clocks(const AttentionProblem& problem, double rows) {
   const double lanes = std::bit_ceil(static_cast<unsigned>(problem.head_dim / 8));
   return kInstructionsPerCopy * 2 * rows * lanes / 32 / kSchedulers;
@@ -256,7 +256,7 @@ void add_kernel(const AttentionProblem& problem, const KernelConfig& config, con
       8.0 * std::max(0, needed - limit - kRestingRegisters) * kernel.threads;  // stored and loaded
   step.shared += spilled_bytes / kBytesPerClockOfSpill;
 
-  // Of a slot, which a CTA holds while `together` share the SM; where tiles run out a CTA has it alone.
+  // A CTA holds a slot while `together` share the SM; where tiles run out a CTA has it alone.
   const double slot_step = together * clocks_of_step(kernel, config, together);
   const double lone_step = clocks_of_step(kernel, config, 1);
   // The resident tiles come and their gradients go; of each head the first pair is waited for.

@@ -45,23 +45,23 @@ namespace {
 
 constexpr double kOverheadOfStep = 1.35, kExponentialShare = 1.2, kSerialShare = 0.12;
 constexpr double kLoneClocks = 215;  // of a step of one softmax warpgroup: no other computes while it waits
-// Of a step of one warpgroup for dK and dV of the same keys that adds them to sums: ptxas spills 150 to 370 bytes from
-// this head dim on.
+// A factor of a step of one warpgroup for dK and dV of the same keys that adds them to sums: ptxas spills 150 to 370
+// bytes from this head dim on.
 constexpr double kSumsOfWide = 1.12;
 constexpr int kLeastHeadDimOfSpills = 168;
 constexpr double kDqBySoftmax = 1.04, kDqByLoneSoftmax = 1.3;           // of a step
 constexpr double kOrdered = 0.98, kQueued = 1.015, kPersistent = 1.03;  // of a step
-// Of a step with tiles of pairs, where registers are short (not fitted), and where ptxas spills 180 bytes and more
-// besides: 1.8 with a bias, 1.4 with a mask, by two pairs of trials.
+// Factors of a step with tiles of pairs, where registers are short (not fitted), and where ptxas spills 180 bytes and
+// more besides: 1.8 with a bias, 1.4 with a mask, by two pairs of trials.
 constexpr double kShortWithPairs = 1.05, kSpilledWithPairs = 1.5;
-// Of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at a free
-// buffer in half a block is not measured.
+// Clocks of a step, where two buffers are filled anew once a block: products in a row wait for them longer. One look at
+// a free buffer in half a block is not measured.
 constexpr double kLateLoads = 1200, kLateLoadsOfSerial = 290, kPolledShare = 0.5;
-// Of a step with split-dkdv, from races of six problems of head dim 256: loads that come when buffers are free, and
-// what they lose where one stage of dS, or products in a row, keep warpgroups waiting all the same.
+// Factors of a step with split-dkdv, from races of six problems of head dim 256: loads that come when buffers are free,
+// and what they lose where one stage of dS, or products in a row, keep warpgroups waiting all the same.
 constexpr double kPolledOfSplit = 0.87, kPolledOneStage = 1.05, kPolledWithin = 1.08;
-// Of a step of tiles that drift apart in more bytes of a group of heads than this share of L2. From ten problems with
-// groups of four and eight.
+// A factor of a step of tiles that drift apart in more bytes of a group of heads than this share of L2. From ten
+// problems with groups of four and eight.
 constexpr double kDriftOfGroup = 1.25, kDriftShareOfL2 = 1.4;
 // Issued for an element of P and dS, and besides for a step, by times of two CTAs on an SM at head dims 16 and 32: 19.5
 // an element in all where a step has 8192, 22.8 and 26 where it has 4096.
@@ -73,25 +73,28 @@ constexpr double kLoadLatency = 1130;        // of TMA under load
 constexpr double kInstructionsOfMask = 4.8;  // of an element
 constexpr double kInstructionsOfSlope = 3.5;  // of an element: two products, 1 - tanh², half a conversion
 constexpr double kTicketClocks = 700;         // a fence behind adds, then a store of the tile before, seen through L2
-// Of a tile, in its steps: K and V come, dK and dV go, and nothing runs beside the first and the last one. Of that a
-// persistent CTA hides a share beside the tile before.
+// What a tile takes, in its steps: K and V come, dK and dV go, and nothing runs beside the first and the last one. Of
+// that a persistent CTA hides a share beside the tile before.
 constexpr double kStepsOfTile = 1.9, kHiddenTileShare = 0.3;
-// Of what a unit takes for both CTAs of an SM: they do not share it without loss, but the issue of instructions.
+// A factor of what a unit takes for both CTAs of an SM: they do not share it without loss, but the issue of
+// instructions.
 constexpr double kCrowded = 1.4;
 constexpr double kShortOfRegisters = 1.35;  // of a step of one of two CTAs of an SM with wider heads
-// Of a block of queries that the last tile to add to it converts, and of an element of it: all its warps wait for that.
+// Clocks of a block of queries that the last tile to add to it converts, and those of an element of it: all its warps
+// wait for that.
 constexpr double kConvertClocks = 840, kConvertClocksOfElement = 0.24;
 constexpr double kLaunchMicroseconds = 3.6;                     // as on mma.sync
 constexpr double kMemoryRate = 0.89, kMemoryRateAround = 0.71;  // of the main kernel; of the others, which are short
 constexpr double kBytesOfQuery = 12;  // of an element of Q and dO, and of dQ's sum, read and written
 
-// Of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and elsewhere.
+// Factors of a step, where LSE and delta are read as early as is usual: from kWideHeadDim on without split-dkdv, and
+// elsewhere.
 constexpr double kEarlyOfWide = 0.94, kEarlyOfOthers = 0.985;
 constexpr int kWideHeadDim = 104;
 constexpr double kOneDsStageOfEarly = 1.03;  // with early statistics, of wide heads and of 128 queries
 
-// Of a step, where a section fills as much of L2 as it may, and what passes through drives parts of it out: under a
-// causal mask 2 to 10 % longer, without one no longer or up to 2 % shorter beyond what tickets wait less.
+// A factor of a step, where a section fills as much of L2 as it may, and what passes through drives parts of it out:
+// under a causal mask 2 to 10 % longer, without one no longer or up to 2 % shorter beyond what tickets wait less.
 constexpr double kLargestSection = 1.03;
 
 // With a softcap, from races of three problems on an H100: where products overlap a turn is held for a tanh longer, and
@@ -107,7 +110,7 @@ double elements(const AttentionProblem& problem, std::int64_t heads, std::int64_
 struct Step {
   double matrix = 0, shared = 0, exponential = 0, adds = 0, l2_adds = 0, issue = 0, ticket = 0;
 
-  /// Of `ctas` on an SM, each unit of which they share.
+  /// The clocks of the busiest unit with `ctas` on an SM, which share each unit.
   double busiest_unit(double ctas) const {
     return ctas * std::max(kCrowded * std::max({matrix, shared + adds, l2_adds}), issue);
   }
@@ -203,9 +206,9 @@ bool drifts_apart(const AttentionProblem& problem, const KernelConfig& config, c
   return bytes > config.query_parts * kDriftShareOfL2 * static_cast<double>(device.l2_bytes);
 }
 
-// Of a slot, for blocks of queries that the main kernel converts: its share of all, and all of the heads that one tile
-// walks through. Tiles of a head go through its blocks together, so that the slowest is the last to add to one after
-// the other, and each conversion keeps it the slowest.
+// The clocks of a slot for blocks of queries that the main kernel converts: its share of all, and all of the heads that
+// one tile walks through. Tiles of a head go through its blocks together, so that the slowest is the last to add to one
+// after the other, and each conversion keeps it the slowest.
 double convert_clocks(const AttentionProblem& problem, const KernelConfig& config, double group, double slots) {
   if (!config.fused_convert) return 0;
   const double blocks = static_cast<double>(ceil_div(problem.seq_q, config.block_q));

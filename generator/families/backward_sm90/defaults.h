@@ -9,8 +9,8 @@
 namespace attune {
 
 /// A config that fits, of head dims for which these kernels were timed or lie between such; nothing for narrower heads.
-/// Of the few that may be best, of the ways to take a group's heads and of the parts of the queries the cost model
-/// chooses.
+/// The cost model chooses among the few that may be best, among the ways to take a group's heads and the parts of the
+/// queries.
 std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& problem, const DeviceSpec& device);
 
 }  // namespace attune

@@ -127,7 +127,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   shape.barriers = barriers_of(config, shape.do_stages, shape.softmax_warpgroups);
   shape.shared.add({"kBarrierOffset", "barriers", {}, static_cast<std::size_t>(shape.barriers.bytes)}, kMbarrierBytes);
 
-  // Of a softmax warpgroup: dK and dV, or one of them; S or dP, and P in 16 bits; beside the product for dK dS in 16
+  // A softmax warpgroup has dK and dV, or one of them; S or dP, and P in 16 bits; beside the product for dK dS in 16
   // bits. Where S and dP are held together, P and dS take parts of their registers.
   shape.softmax_accumulators = (config.split_dkdv ? head_dim / 2 : head_dim) + q / 2 + q / 4;
   if (config.overlap != Overlap::none) shape.softmax_accumulators += q / 4;

@@ -13,7 +13,7 @@ namespace attune {
 
 /// Rows of the largest blocks of queries and tiles of keys.
 constexpr int kMostBlockQ = 128, kMostBlockKv = 192;
-/// Of wider heads ptxas spills the accumulators of two CTAs on an SM, or has their products wait for each other.
+/// With wider heads ptxas spills the accumulators of two CTAs on an SM, or has their products wait for each other.
 constexpr int kMostHeadDimOfTwoCtas = 32;
 
 /// Where barriers lie: bytes from the first one.
@@ -24,8 +24,8 @@ struct BackwardBarriers {
     int full, empty;
     int fillers, readers;  ///< arrivals that complete a phase of a full and of an empty barrier
   };
-  /// Of Q, dO, dS, of P where it passes from a warpgroup to another, of the numbers of a persistent CTA's tiles; else
-  /// no stages.
+  /// Those of Q, dO, dS, of P where it passes from a warpgroup to another, of the numbers of a persistent CTA's tiles;
+  /// else no stages.
   std::array<Ring, 5> rings{};
   int k_full = 0, v_full = 0;
   int k_empty = 0, v_empty = 0;  ///< of persistent CTAs

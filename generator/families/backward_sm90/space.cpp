@@ -71,8 +71,8 @@ void add_bulk_adds(KernelConfig config, std::vector<KernelConfig>* configs) {
   if (!takes_tickets(config)) configs->emplace_back(config).tile_scheduler = TileScheduler::dynamic_persistent;
 }
 
-// Of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more stages, or
-// other warpgroups.
+// Variants of the warpgroups' products: what runs beside them, their order, their operands. Some choices need more
+// stages, or other warpgroups.
 void add_products(const AttentionProblem& problem, KernelConfig config, const DeviceSpec& device,
                   std::vector<KernelConfig>* configs) {
   for (const Overlap overlap : {Overlap::none, Overlap::within, Overlap::queued}) {

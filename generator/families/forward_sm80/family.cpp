@@ -38,7 +38,7 @@ CostEstimate cost_of(const Question& question, const KernelConfig& config) {
   return forward_sm80_cost(question.problem, config, question.device);
 }
 
-// Of all tiles, which run in any order.
+// Sums of all tiles, which run in any order.
 WorkspaceBuffer promoted_sums(const AttentionProblem& problem, const KernelConfig& config) {
   const int queries = config.block_q / heads_of_tile(problem, config);
   return {.buffer = kPromotedSums, .bytes = promoted_sums_bytes(problem, queries), .rows = queries};

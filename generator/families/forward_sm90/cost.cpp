@@ -33,23 +33,24 @@ constexpr double kMatrixEfficiency = 0.92;  // fitted
 constexpr double kElementsShare = 0.9125, kTakenByMatrix = 0.48125;
 constexpr double kInstructionsOfMask = 4.8;  // fitted, of an element
 constexpr double kRescalesPerClock = 50;     // elements of O; by 34 pairs of trials
-// Of the work that warpgroups save where they pass over a block: the others go on, and they wait for them. Fitted on
-// 4200 trials of 126 shapes that nobody had tuned, as is kTailOfFixed.
+// A share of the work that warpgroups save where they pass over a block: the others go on, and they wait for them.
+// Fitted on 4200 trials of 126 shapes that nobody had tuned, as is kTailOfFixed.
 constexpr double kSavedByPassing = 0.5;
 constexpr double kL2Share = 0.5;        // fitted, of L2's rate: what TMA gets for an SM while all of them load
 constexpr double kMostShareOfL2 = 2.2;  // times that, where fewer do: by two shapes of 78 and 95 tiles
 // Fitted: of TMA under load, with a share of the time that the copy takes; and how much of a stage's step hides none of
 // it.
 constexpr double kLoadLatency = 560, kLoadShare = 0.1, kStepUnderWay = 0.9;
-// Of a step with one tile of pairs, so that the next one comes late: 1.1 where it is read beside the exponentials, by
-// two pairs of trials, 1.23 and 1.24 by two where it is read ahead of them.
+// A factor of a step with one tile of pairs, so that the next one comes late: 1.1 where it is read beside the
+// exponentials, by two pairs of trials, 1.23 and 1.24 by two where it is read ahead of them.
 constexpr double kOnePairStage = 1.15;
 constexpr double kClustered = 0.98;  // of a step in a cluster; by eight pairs of trials
-// Of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and of an exponential of 16 by a
-// polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
+// Clocks of a warpgroup's P to shared memory, with a fence and two barriers (fitted), and those of an exponential of 16
+// by a polynomial, as a share of a step: by pairs of trials (docs/notebook/forward_sm90.md).
 constexpr double kStoreClocks = 1470, kEmulationCost = 0.03;
 constexpr double kQueryInRegisters = 0.99;  // of a step, where the product reads no Q from shared memory; by 40 pairs
-// Of a step: products in a fixed order, by 51 pairs, and no checks of bounds, by a regression on what others leave.
+// Factors of a step: products in a fixed order, by 51 pairs, and no checks of bounds, by a regression on what others
+// leave.
 constexpr double kOrdered = 0.97, kWithoutBounds = 0.985;
 // Fitted, of a step of three consumers with wide heads: on 17 shapes of D = 136 to 192 two consumers take as long as
 // predicted, or 15 % longer, and three 20 to 26 % longer.
@@ -117,7 +118,7 @@ double tail_share(const AttentionProblem& problem, const KernelConfig& config) {
   return by_rows ? kTailOfRows : kTailOfHeads;
 }
 
-// Of K and V.
+// The bytes of K and V.
 double key_bytes(const AttentionProblem& problem) {
   return size_of(problem.dtype) * static_cast<double>(problem.batch * problem.heads_kv * problem.seq_kv) *
          (problem.head_dim_qk() + problem.head_dim_v());

@@ -97,7 +97,7 @@ bool threads_fit(int threads, const KernelConfig& config, const DeviceSpec& devi
 
 namespace {
 
-// Of an invariant problem, whose sums no config of another has; and the other way about.
+// An invariant problem has sums that no config of another has, and the other way about.
 KernelConfig with_sums_for(const AttentionProblem& problem, const KernelConfig& given) {
   KernelConfig config = given;
   if (!problem.invariant) {

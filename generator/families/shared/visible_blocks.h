@@ -34,7 +34,7 @@ void add_visible_blocks(const DeviceSpec& device, const TemplateSet& templates, 
 /// The largest buffer that a config of plan->problem may have.
 void add_most_visible_blocks(BlockWalk walk, KernelPlan* plan);
 
-/// Of a kernel that walks.
+/// The arguments and bindings of a kernel that walks.
 void append_visible_blocks(Arguments* fields, const KernelConfig& config);
 void bind_visible_blocks(const AttentionProblem& problem, const KernelConfig& config, BlockWalk walk,
                          TemplateBindings* bindings);

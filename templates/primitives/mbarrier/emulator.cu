@@ -3,7 +3,7 @@ extern "C" __attribute__((visibility("default"))) const bool attune_emulator_asy
 
 constexpr u32 kOwnCta = 0xffffffffu;  // of the running thread
 
-// Of mbarrier_wait: asks and goes on, waits a while, waits until the phase has completed.
+// Kinds of mbarrier_wait: asks and goes on, waits a while, waits until the phase has completed.
 constexpr u32 kTestWait = 0;
 constexpr u32 kTryWait = 1;
 constexpr u32 kWait = 2;

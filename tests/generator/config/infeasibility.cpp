@@ -149,7 +149,7 @@ TEST_CASE("what an sm90 config may be", "[nogpu]") {
              ContainsSubstring("Q takes 65536 bytes and 3 stages of K and V take 491520"));
   CHECK_THAT(hopper("sm90 q128 kv80 st2 vst3", 256),
              ContainsSubstring("Q takes 65536 bytes and 2 stages of K and 3 of V take 204800"));
-  // Of two CTAs each, 64-row tiles end at multiples of 128 rows.
+  // Clusters of two CTAs with 64-row tiles end at multiples of 128 rows.
   CHECK(reasons("sm90 q64 cluster2 even-tiles", 64, "h200").empty());
   CHECK_THAT(hopper("sm90 q128 pack-gqa"), ContainsSubstring("pack-gqa: needs grouped heads"));
   AttentionProblem problem = problem_of(64);

@@ -25,7 +25,7 @@ TEST_CASE("promoted sums have a place in the workspace, as large whatever the pr
   const std::string config = "sm90 q128 kv64 st2 scheduler=static-persistent promote1024";
   const KernelPlan plan = plan_of("b2 hq4 sq4096 d72", config);
   REQUIRE(plan.buffers.size() == 1);
-  // Of 132 CTAs of 128 rows: O, and a maximum and a sum for each of the four threads of a row.
+  // The sums of 132 CTAs of 128 rows: O, and a maximum and a sum for each of the four threads of a row.
   const std::size_t bytes = 4u * 132 * 128 * (72 + 8);
   CHECK(plan.workspace_bytes_of(plan.problem) == bytes);
   CHECK(plan.zeroed_bytes_of(plan.problem) == 0);

@@ -173,7 +173,7 @@ TEST_CASE("packed sequences are rated as equal ones", "[nogpu]") {
         "forward bf16 b3 hq1 sq34 d64 causal used-top-left");
   CHECK(equal("b4 sq4096 d64 window=127,0 packed") == "forward bf16 b4 hq1 sq1024 d64 window=127,0 used");
   CHECK(equal("b4 sq4096 d64") == "forward bf16 b4 hq1 sq4096 d64");
-  // Of one sequence alone.
+  // The pairs of one sequence alone.
   CHECK(count_attended_pairs(parse_problem("b4 sq4096 d64 packed lengths=equal")) == 1024 * 1024);
   CHECK(count_flops(parse_problem("b4 sq4096 d64 packed lengths=equal")) == 4.0 * 64 * 4 * 1024 * 1024);
 }

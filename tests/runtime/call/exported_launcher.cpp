@@ -388,7 +388,8 @@ void compare_with_plans(const std::vector<Exported>& exports) {
       const AttentionProblem problem = round == 0 ? plan.problem : varied(plan, random);
       INFO(canonical_text(problem) << " with " << canonical_text(plan.config));
       const Tensors tensors = made_up_tensors(problem, random);
-      // Of sizes: what the config takes. An export has room for any number of rows of partial results.
+      // What the config takes decides which sizes are served. An export has room for any number of rows of partial
+      // results.
       const std::vector<std::string> reasons = infeasibility(problem, plan.config, spec);
       const bool many_rows = !reasons.empty() && reasons[0].find("rows of partial results") != std::string::npos;
       const bool same_group = problem.heads_q / problem.heads_kv == plan.problem.heads_q / plan.problem.heads_kv;

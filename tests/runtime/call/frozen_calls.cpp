@@ -121,7 +121,7 @@ TEST_CASE("a frozen call of anything else is an error that names the problem and
                                            " d64\" --output FILE") &&
                          ContainsSubstring("unset ATTUNE_FROZEN"));
   };
-  // Of the same dispatch class as a prepared plan whose config fits.
+  // A problem of the same dispatch class as a prepared plan whose config fits.
   is_told(calls.refused(1005), "1005");
   calls.source->add(1005, kFirst, ConfigOrigin::nearest_shape);
   is_told(calls.refused(1005), "1005");

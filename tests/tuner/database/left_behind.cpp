@@ -23,7 +23,7 @@ std::map<pid_t, std::string> children() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string id = entry.path().filename().string();
     if (!std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) continue;
-    // Of a process that ends meanwhile, nothing can be read: iterators over the file would throw, this ends early.
+    // Nothing can be read of a process that ends meanwhile: iterators over the file would throw, this ends early.
     std::ostringstream text;
     text << std::ifstream(entry.path() / "stat").rdbuf();
     const std::string stat = text.str();

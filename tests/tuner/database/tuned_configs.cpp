@@ -402,7 +402,7 @@ TEST_CASE("picks: the nearest device has the compute capability, then the SMs, t
   REQUIRE(far);
   REQUIRE(far->origin == ConfigOrigin::default_config);
   REQUIRE_THAT(far->detail, ContainsSubstring("tuned nearby: NVIDIA H100 "));
-  // Of one device the exact problem comes first.
+  // The exact problem comes first within one device.
   databases.user->append(row_of(kProblem, kA, 9, find_device("h100")));
   REQUIRE_THAT(device_of(), ContainsSubstring("H100 80GB HBM3") && !ContainsSubstring("distance"));
 
@@ -499,7 +499,7 @@ TEST_CASE("picks are quick: a miss among many shapes, and every answer after the
   databases.user->append_all(user);
   const auto tuned = databases.over(system);
   found(*tuned, "forward bf16 b3 hq16 sq777 d128 causal");  // warm: files read, statements known to the cache of pages
-  // Of this thread's CPU, so that what else the machine does is not counted.
+  // This thread's CPU time, so that what else the machine does is not counted.
   const auto now = [] {
     timespec time{};
     REQUIRE(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);

@@ -46,7 +46,7 @@ struct Recording {
     if (row.microseconds > 0 && (best == 0 || row.microseconds < best)) best = row.microseconds;
   }
   const Row& row(const KernelConfig& config) const { return rows.at(canonical_text(config)); }
-  // Of the sm80 family: that of a device with the H200's resources and no configs of sm90.
+  // The choice of the sm80 family: that of a device with the H200's resources and no configs of sm90.
   KernelConfig default_choice() const {
     DeviceSpec device = find_device("h200");
     device.compute_major = 10;

@@ -82,7 +82,7 @@ inline std::multiset<std::string> requests(const TemporaryFolder& folder, const 
   return found;
 }
 
-/// Of the reduced space, which is listed in a fraction of the time.
+/// Options of the reduced space, which is listed in a fraction of the time.
 inline SweepOptions options_for(const std::string& command, int max_candidates) {
   SweepOptions options;
   options.extent = SpaceExtent::reduced;

@@ -29,7 +29,7 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
     m.summarize();
     return m;
   };
-  // Of old templates: its time is stale, the choice is still worth trying.
+  // A row of old templates: its time is stale, the choice is still worth trying.
   database.append(row(problem, "sm80 q64 kv48 w2 st2 rescale10", "T0"));
   database.append(row(neighbour, "sm80 q64 kv112 w4 st2 rescale8", "T0"));  // which the space no longer offers
   const std::string command = fake_worker(folder, {"measured 80"});

@@ -61,7 +61,7 @@ class SimulatedGpu {
     const KernelConfig standard = default_config(parse_problem(kProblem), h200);
     std::ofstream list(folder_ / "times");
     for (const Candidate& candidate : config_space(parse_problem(kProblem), h200, SpaceExtent::reduced)) {
-      // Of each the default takes 100 us, some are up to 4 % faster.
+      // Each problem's default takes 100 us, some configs are up to 4 % faster.
       const double us = candidate.config == standard ? 100 : 96 + 30 * uniform(random);
       times_[canonical_text(candidate.config)] = us;
       list << canonical_text(candidate.config) << '\t' << us << '\n';

@@ -196,7 +196,7 @@ TEST_CASE("how far a sweep goes: rigor, patience, extent", "[nogpu]") {
     for (const Measurement& row : result.rows) REQUIRE(row.rigor == Rigor::estimate);
   }
   SECTION("exhaustive tries every config of the space, without end of patience or budget") {
-    // Of the smallest space that is at hand.
+    // A problem of the smallest space that is at hand.
     const AttentionProblem wide = parse_problem("forward bf16 b1 hq8 sq1024 d256");
     options.rigor = Rigor::exhaustive;
     options.compile_workers = 0;

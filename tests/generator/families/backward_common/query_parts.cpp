@@ -75,7 +75,7 @@ TEST_CASE("parts of the queries are refused where another word says as much, and
 TEST_CASE("walks of more than 2^17 queries are split, shorter ones keep their parts where tiles are few", "[nogpu]") {
   const std::string sm90 = "sm90 q64 kv128 st2 dq=atomic", sm80 = "sm80 q64 kv64 w4 st2 dq=atomic";
   CHECK(exact_text("backward sq131072 skv64 d64", sm90) == sm90);
-  // Of packed sequences by a long one among them, not by all rows.
+  // A long one among packed sequences decides, not all rows.
   CHECK(exact_text("backward b64 hq8 hkv2 sq131072 d64 packed", sm90) == sm90);
   CHECK(exact_text("backward b64 hq8 hkv2 sq131072 d64 packed lengths=one-long", sm90) ==
         "sm90 q64 kv128 st2 kv-grad-per-query-head dq=atomic");
