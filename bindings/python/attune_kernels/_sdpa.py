@@ -94,17 +94,18 @@ def _activate(name):
 
 
 _replaced = None  # what replaces implementations, while it does
-_beneath = None  # what lies beneath them, and stays for backward passes with dropout
+_backward_passes = None  # what replaces those of backward passes, and may stay for those of dropout alone
 
 
 def _install(key="CUDA"):
     """Replaces the implementations. Returns a handle whose remove() brings them back."""
-    global _replaced, _beneath
-    if _beneath is None:
-        backward_passes = {name: (_of_dropout_alone(ours), pytorchs) for name, (ours, pytorchs) in _implementations(key).items() if name.endswith("_backward")}
-        _beneath, _ = _implement(backward_passes, key)
-    library, implementations = _implement(_implementations(key), key)
-    in_c = {name: implementation for name, implementation in implementations.items() if name.startswith(_IN_C)}
+    global _replaced, _backward_passes
+    implementations = _implementations(key)
+    if _backward_passes is None:
+        _backward_passes = _implement({name: (_while_enabled(ours), pytorchs) for name, (ours, pytorchs) in implementations.items() if name.endswith("_backward")}, key)
+    library, functions = _implement({name: both for name, both in implementations.items() if not name.endswith("_backward")}, key)
+    functions = {**functions, **_backward_passes[1]}
+    in_c = {name: function for name, function in functions.items() if name.startswith(_IN_C)}
     _replaced = [library, *_implement_in_c(in_c, key)]
     return _Handle()
 
@@ -120,11 +121,11 @@ def _implement(implementations, key):
     return library, functions
 
 
-def _of_dropout_alone(implementation):
+def _while_enabled(implementation):
     place = list(inspect.signature(implementation).parameters).index("dropout_p")
 
     def run(*arguments, **options):
-        return None if arguments[place] == 0.0 else implementation(*arguments, **options)
+        return None if _replaced is None and arguments[place] == 0.0 else implementation(*arguments, **options)
 
     return run
 
@@ -156,10 +157,10 @@ def _with_tensors_alone(implementation):
 
 
 def _remove():
-    global _replaced, _beneath
+    global _replaced, _backward_passes
     _replaced = None
     if not _sdpa_calls.has_drawn:
-        _beneath = None
+        _backward_passes = None
 
 
 class _Handle:
