@@ -1,11 +1,11 @@
 """Host time of an attention call beside PyTorch's own: how long the CPU is busy until the next call can be made.
 
-usage: host_time.py [--calls N] [--rounds N] [--json FILE]
+usage: host_time.py [--calls N] [--rounds N] [--dropout P] [--json FILE]
 
 Tensors are so small that the GPU is done with a call before the next one comes. A round makes N calls of each contender without waiting for the GPU
 in between; contenders take turns, and every other round has them in the opposite order. Printed is the median of the rounds' times per call, and
 the least. "in Python alone" is attention() without the extension. "forward" has tensors that need no gradient; "with gradients" is forward,
-autograd's tape and backward.
+autograd's tape and backward. With --dropout attention() draws a state from PyTorch's generator at each forward call, as PyTorch's own attention does.
 """
 
 import argparse
@@ -59,12 +59,14 @@ def contenders():
     q, k, v, grad_out = (torch.randn(1, 2, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
     calls = {
-        "SDPA": lambda *tensors: sdpa(*tensors, is_causal=True),
-        "attention": lambda *tensors: attune.attention(*tensors, causal=True),
-        "in Python alone": lambda *tensors: attune.attention(*tensors, causal=True),
+        "SDPA": lambda *tensors: sdpa(*tensors, is_causal=True, dropout_p=options.dropout),
+        "attention": lambda *tensors: attune.attention(*tensors, causal=True, dropout_p=options.dropout),
+        "in Python alone": lambda *tensors: attune.attention(*tensors, causal=True, dropout_p=options.dropout),
         "the operator": lambda *tensors: torch.ops.attune_kernels.forward(*tensors, True)[0],
-        "SDPA, enabled": lambda *tensors: sdpa(*tensors, is_causal=True),
+        "SDPA, enabled": lambda *tensors: sdpa(*tensors, is_causal=True, dropout_p=options.dropout),
     }
+    if options.dropout:
+        del calls["the operator"]
     forward = {name: lambda call=call: call(q, k, v) for name, call in calls.items()}
     both = {name: lambda call=call: torch.autograd.grad(call(*leaves), leaves, grad_out) for name, call in calls.items()}
 
@@ -109,10 +111,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=500, help="in a round, of each contender")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--dropout", type=float, default=0.0, metavar="P", help="drops elements of the softmax with this probability (0)")
     parser.add_argument("--json", help="file for the figures")
     options = parser.parse_args()
     if options.calls < 1 or options.rounds < 1:
         parser.error("--calls and --rounds: at least 1")
+    if not 0 <= options.dropout < 1:
+        parser.error("--dropout: at least 0 and less than 1")
     if not torch.cuda.is_available():
         sys.exit("host_time.py: PyTorch sees no GPU")
     main()

@@ -14,7 +14,7 @@ calls, terms_of_calls = [], []
 
 def install():
     """From now on, until the process ends."""
-    for name, function in (("forward", _forward), ("backward", _backward), ("backward_of_graph", _backward), ("check_tensor", lambda *_: None),
+    for name, function in (("forward", _forward), ("backward", _backward), ("check_tensor", lambda *_: None),
                            ("_known_calls", None)):
         unittest.mock.patch.object(_calls, name, function).start()
     unittest.mock.patch.object(attune, "_attend", None).start()
@@ -91,7 +91,7 @@ def _kept(q, k, options, terms):
         return 1
     sequence = getattr(terms, "sequence", 0)  # of packed ones
     mask = attune.dropout_mask(dropout_p, terms.dropout_state, (sequence + q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
-    return mask[sequence:] / (1 - attune.realized_dropout(dropout_p))
+    return mask[sequence:] / (1 - dropout_p)
 
 
 class _Alone(Terms):

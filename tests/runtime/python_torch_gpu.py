@@ -52,14 +52,18 @@ class Operators(InTorch):
         slopes = torch.rand(q.shape[0], q.shape[1], device=DEVICE)
         bias = torch.randn(q.shape[1], q.shape[2], k.shape[2], device=DEVICE, dtype=q.dtype, requires_grad=True)
         mask = torch.rand(q.shape[0], 1, 1, k.shape[2], device=DEVICE) > 0.3
-        for terms in ((sinks, None, None, None, None, None), (None, used, None, slopes[0], bias, mask), (sinks, used, used, slopes, None, mask)):
-            torch.library.opcheck(torch.ops.attune_kernels.forward_with_terms.default, (q, k, v, *terms, True))
+        state, dropout = attune.new_dropout_state(), {"dropout_p": 0.1}
+        for terms, options in (((sinks, None, None, None, None, None, None, None, None), {}),
+                               ((None, used, None, slopes[0], bias, mask, None, None, None), {}),
+                               ((sinks, used, used, slopes, None, mask, None, None, state), dropout)):
+            torch.library.opcheck(torch.ops.attune_kernels.forward_with_terms.default, (q, k, v, *terms, True), options)
         with torch.no_grad():
             out, lse = attune.attention(q, k, v, causal=True, return_lse=True, sinks=sinks)
-            for terms in (sinks.detach(), None, None, None, None, None), (None, used, used, slopes, bias.detach(), mask):
+            for terms, options in (((sinks.detach(), None, None, None, None, None, None, None, state), dropout),
+                                   ((None, used, used, slopes, bias.detach(), mask, None, None, None), {})):
                 torch.library.opcheck(torch.ops.attune_kernels.backward_with_terms.default,
                                       (torch.randn_like(out), *(one.detach() for one in (q, k, v)), *terms, out, lse, None, terms[4] is not None, True,
-                                       None, "bhsd", False, None, True))
+                                       None, "bhsd", False, None, True), options)
 
     def test_sinks_under_vmap_grad_and_batches_of_gradients(self):
         leaves = [tensors(seed=seed, grad=False) for seed in (1, 2)]

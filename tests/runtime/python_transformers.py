@@ -34,7 +34,7 @@ except ImportError:
     sys.exit(77)
 
 import cpu_attention  # noqa: E402
-from attune_kernels import _reasons  # noqa: E402
+from attune_kernels import _options, _reasons  # noqa: E402
 from attune_kernels import transformers as attune_transformers  # noqa: E402
 
 cpu_attention.install()
@@ -271,9 +271,19 @@ class Models(unittest.TestCase):
         model = model_of("GPT-2", "attune").train()
         for block in model.transformer.h:
             block.attn.attn_dropout.p = 0.5
-        text, _ = self.told(lambda: model(input_ids=TOKENS))
-        self.assertIn("dropout", text)
-        self.assertEqual(cpu_attention.calls, [])
+
+        def logits(seed):
+            torch.manual_seed(seed)
+            return model(input_ids=TOKENS).logits
+
+        first, again, other = map(logits, (1, 1, 2))
+        self.assertTrue(torch.equal(first, again))
+        self.assertFalse(torch.equal(first, other))
+        model.eval()
+        self.assertTrue(torch.equal(logits(1), logits(2)))
+        asked = [_options.Options._make(options).dropout_p for _, _, _, options in cpu_attention.calls]
+        layers = len(model.transformer.h)
+        self.assertEqual(asked, [0.5] * 3 * layers + [0.0] * 2 * layers)
 
     def test_models_with_attention_classes_of_their_own(self):
         text, calls = self.told(lambda: self.run_model("Falcon"))

@@ -28,15 +28,15 @@ except ModuleNotFoundError as error:
 from torch.autograd import forward_ad
 
 from . import _calls, _library, _operators, _ops
-from ._dropout import dropout_mask, new_dropout_state, realized_dropout
+from ._dropout import dropout_mask, new_dropout_state
 from ._library import AttuneError, set_log_callback
-from ._options import Options, terms_of, without_repeats
+from ._options import Options, Terms, terms_of, without_repeats
 from ._provide import provide_flash_attn
 from ._reasons import tell_once
 from ._sdpa import disable_sdpa, enable_sdpa
 
 __all__ = ["AttuneError", "Prepared", "PreparedBackward", "attention", "backward", "digest", "disable_sdpa", "dropout_mask", "enable_sdpa",
-           "load_pack", "new_dropout_state", "prepare", "prepare_backward", "provide_flash_attn", "realized_dropout", "set_log_callback",
+           "load_pack", "new_dropout_state", "prepare", "prepare_backward", "provide_flash_attn", "set_log_callback",
            "unsupported", "version"]
 
 
@@ -139,7 +139,7 @@ def attention(
     in their queries and keys then, have elements for the first ones of each sequence, as many as the longest one has: what a sequence has more does
     not count. There is no invariance.
     dropout_p: elements of the softmax are dropped with this probability, at least 0 and less than 1, and those that are kept divided by the share
-    of them, 1 - realized_dropout(dropout_p); lse does not know of it. It is always in force: pass 0.0 where a model is not trained.
+    of them, 1 - dropout_p; lse does not know of it. It is always in force: pass 0.0 where a model is not trained.
     dropout_state: (2,) int64 on the device, a seed and an offset, from which and from the batch entry (or sequence), head, query and key follows
     what is dropped; dropout_mask() shows it. None: a new one is drawn from PyTorch's generator of the device, so that torch.manual_seed()
     reproduces it, checkpoints replay it, and each replay of a CUDA graph drops other elements.
@@ -173,8 +173,10 @@ def attention(
         raise ValueError("a result in out cannot be differentiated: leave out away, or call under torch.no_grad()")
     if any(term is not None for term in (sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, dropout_state)):
         terms = _terms_of_kernels(sinks, seqused_q, seqused_kv, alibi_slopes, bias, attention_mask, dropout_state=dropout_state)
-        if out is None and (is_differentiated or _operators_are_watched()):
+        if out is None and _operators_are_watched():
             out, lse = _ops.forward(q, k, v, options, terms)
+        elif is_differentiated:
+            out, lse = _apply_attention_with_terms(q, k, v, options, *terms)
         else:
             out, lse = _calls.forward(q, k, v, options, out, return_lse, terms=terms)
     elif out is None and _operators_are_watched():
@@ -215,8 +217,10 @@ def _attention_of_packed(q, k, v, options, out, return_lse, terms):
     q, k, v = _in_batch_entries(True, q, k, v)
     q, k, v = _ops.as_autocast_has_them(q, k, v)
     terms = _terms_of_kernels(*terms)
-    if out is None and (is_differentiated or torch.compiler.is_compiling() or _operators_are_watched()):
+    if out is None and (torch.compiler.is_compiling() or _operators_are_watched()):
         out, lse = _ops.forward(q, k, v, options, terms)
+    elif is_differentiated:
+        out, lse = _apply_attention_with_terms(q, k, v, options, *terms)
     else:
         out, lse = _packed_outside_graphs(q, k, v, options, out if out is None else _in_one_batch_entry("out", out), return_lse, terms)
     return (out[0], lse[0]) if return_lse else out[0]
@@ -298,6 +302,33 @@ class _AttentionWithLse(torch.autograd.Function):
         return _gradients_of(ctx, grad_out, grad_lse)
 
 
+class _AttentionWithTerms(torch.autograd.Function):
+    """The same of a call with Terms, of which sinks and a bias have gradients."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, options, *terms):
+        ctx.set_materialize_grads(False)
+        terms = _ops.terms_that_lie_right(terms)
+        out, lse = _calls.forward(q, k, v, options, None, True, terms=terms)
+        ctx.save_for_backward(q, k, v, *terms, out, lse)
+        ctx.options = options
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, grad_out, grad_lse):
+        q, k, v, *terms, out, lse = ctx.saved_tensors
+        if grad_out is None:  # the loss depends on lse alone
+            grad_out = torch.zeros_like(out)
+        terms, needed_of_terms = Terms._make(terms), Terms._make(ctx.needs_input_grad[4:])
+        needs_bias = needed_of_terms.bias
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or _operators_are_watched() or _ops.is_of_batch(grad_out, grad_lse):
+            grads = _ops.backward(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms, needs_bias)
+        else:
+            grads = _calls.backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, ctx.options, terms=terms, bias_gradient=needs_bias)
+        of_terms = Terms(*(None for _ in terms))._replace(sinks=grads[3] if needed_of_terms.sinks else None, bias=grads[-1] if needs_bias else None)
+        return (*(grad if needed else None for grad, needed in zip(grads, ctx.needs_input_grad[:3])), None, *of_terms)
+
+
 def _gradients_of(ctx, grad_out, grad_lse):
     q, k, v, out, lse = ctx.saved_tensors
     if grad_out is None:  # the loss depends on lse alone
@@ -317,6 +348,7 @@ def _differentiate(grad_out, q, k, v, out, lse, grad_lse, options):
 # Function.apply() makes ready for transforms of torch.func, which attention() sends another way, and then calls this.
 _apply_attention = super(torch.autograd.Function, _Attention).apply
 _apply_attention_with_lse = super(torch.autograd.Function, _AttentionWithLse).apply
+_apply_attention_with_terms = super(torch.autograd.Function, _AttentionWithTerms).apply
 
 # A tape without Python code for calls of a kind that was made before, or None.
 _attend = _operators.record_attention(lambda grad_out, q, k, v, out, lse, options: _differentiate(grad_out, q, k, v, out, lse, None, options))

@@ -79,9 +79,9 @@ def backward(grad_out, q, k, v, out, lse, grad_lse, options, grads=None, prepare
     return _check_and_run_backward(grad_out, q, k, v, out, lse, grad_lse, options, grads, prepared, terms, bias_gradient)
 
 
-def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
+def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options, terms=None, bias_gradient=False):
     """backward() as autograd needs it: gradients of O and LSE may have any strides, and nothing is recorded."""
-    if _known_calls is not None:
+    if _known_calls is not None and terms is None:
         results = _known_calls.backward(grad_out, q, k, v, out, lse, grad_lse, options)
         if results is not None:
             return results
@@ -89,7 +89,7 @@ def backward_of_graph(grad_out, q, k, v, out, lse, grad_lse, options):
         grad_out = grad_out.contiguous()
     if grad_lse is not None:
         grad_lse = grad_lse.contiguous()
-    return backward(grad_out, q, k, v, out, lse, grad_lse, options)
+    return backward(grad_out, q, k, v, out, lse, grad_lse, options, terms=terms, bias_gradient=bias_gradient)
 
 
 def _kind_of_term(tensor):
