@@ -21,7 +21,6 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "generator/lazy_value.h"
-#include "generator/problem/dropout.h"
 #include "runtime/system/activity_mutex.h"
 #include "tuner/database/machine_findings.h"
 #include "tuner/database/measurement.h"
@@ -297,7 +296,7 @@ AttentionRuntime& runtime_for(const Request& request) {
   return runtime_on(request.device);
 }
 
-// Of a text that may be longer than its place: as much as fits, with a terminating 0.
+// Writes as much of a text as fits, with a terminating 0.
 void write_text(const std::string& whole, char* text, std::size_t capacity, std::size_t* bytes) {
   if (bytes != nullptr) *bytes = whole.size() + 1;
   if (capacity == 0) return;
@@ -470,10 +469,6 @@ attune_status attune_machine(char* text, size_t capacity, size_t* bytes) {
     }
     write_text(lines, text, capacity, bytes);
   });
-}
-
-double attune_realized_dropout(float dropout) {
-  return dropout >= 0 && dropout < 1 ? attune::realized_dropout(dropout) : std::numeric_limits<double>::quiet_NaN();
 }
 
 void attune_release(attune_prepared* prepared) {

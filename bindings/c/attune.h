@@ -102,13 +102,12 @@ enum { ATTUNE_PAIRS = 1, ATTUNE_PAIRS_BATCH = 2, ATTUNE_PAIRS_HEADS = 4, ATTUNE_
  * ones count, where used lengths are given. What lies in other sequences is read into no result of one. Rows behind the
  * last sequence are its rows and do not count; those before the first one, which begins at row 0, are not written. LSE
  * is (heads_q, seq_q).
- * With dropout, elements of P are dropped with the probability attune_realized_dropout(dropout): forward multiplies V
- * by P o keep / share in place of P, where keep is 1 or 0 for each pair and share is 1 less that probability; LSE does
- * not know of it. Backward has dV = (P o keep)^T dO / share, and keep o dO V^T / share in place of dO V^T. What is
- * dropped follows from the seed, the offset, the batch entry (or sequence), the query head, the query and the key of
- * their sequence alone, so that backward drops what forward has dropped if it is given the same seed and offset; the
- * same numbers drop the same elements in every later version (docs/dropout.md). Query head h reads key/value head h /
- * (heads_q / heads_kv). */
+ * With dropout, elements of P are dropped with that probability: forward multiplies V by P o keep / share in place of
+ * P, where keep is 1 or 0 for each pair and share is 1 - dropout; LSE does not know of it. Backward has dV = (P o
+ * keep)^T dO / share, and keep o dO V^T / share in place of dO V^T. What is dropped follows from the seed, the offset,
+ * the batch entry (or sequence), the query head, the query and the key of their sequence alone, so that backward drops
+ * what forward has dropped if it is given the same seed and offset; the same numbers drop the same elements in every
+ * later version (docs/dropout.md). Query head h reads key/value head h / (heads_q / heads_kv). */
 typedef struct attune_problem {
   uint32_t struct_size; /* sizeof(attune_problem) */
   int32_t dtype;        /* of Q, K, V and O, and of their gradients */
@@ -294,11 +293,6 @@ ATTUNE_API attune_status attune_launch(const attune_prepared* prepared, const at
 ATTUNE_API attune_status attune_launch_backward(const attune_prepared* prepared, const attune_problem* problem,
                                                 const attune_operand* operands, size_t count, void* workspace,
                                                 size_t workspace_bytes, void* stream);
-
-/* The probability with which elements are dropped where attune_problem::dropout asks for one: the nearest that 8 bits
- * give, if they give it and the rest within 2 % of themselves, else the nearest that 16 bits give; below 2^-17 it is 0.
- * What is kept is divided by the share that is kept indeed. NaN for what is no such probability. */
-ATTUNE_API double attune_realized_dropout(float dropout);
 
 /* No launch of it may be under way. Null is allowed. */
 ATTUNE_API void attune_release(attune_prepared* prepared);

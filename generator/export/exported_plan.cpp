@@ -14,7 +14,6 @@
 #include "generator/error.h"
 #include "generator/export/launcher_text.h"
 #include "generator/plan/launch_rules.h"
-#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/text/attention_bindings.h"
@@ -254,7 +253,6 @@ class Exporter {
     set("cap_of_call", problem_.softcap != 0 ? ", call.softcap" : "");
     all_.conditions["dropout"] = problem_.dropout != 0;
     set("dropout_value", float_text(problem_.dropout));
-    set("dropout_bits", dropout_rule(problem_.dropout).bits);
     set("dropout_of_call", problem_.dropout != 0
                                ? ", call.dropout, in_memory ? 0x123456789abcdefull : 77ull, in_memory "
                                  "? (0x42ull << 32) + 5 : 5ull"

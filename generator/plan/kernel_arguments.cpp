@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "generator/error.h"
-#include "generator/problem/dropout.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/rounding.h"
 
@@ -88,10 +87,8 @@ ScalarFacts facts(Scalar scalar) {
       return {"dropout_bytes", "i32"};
     case Scalar::dropout_join:
       return {"dropout_join", "i32"};
-    case Scalar::dropout_low_bytes:
-      return {"dropout_low_bytes", "i32"};
-    case Scalar::dropout_low_join:
-      return {"dropout_low_join", "i32"};
+    case Scalar::dropout_part:
+      return {"dropout_part", "i32"};
     case Scalar::dropout:
       return {"dropout", "float"};
     case Scalar::dropout_scale:
@@ -210,8 +207,7 @@ void append_pair_maps(Arguments* fields, const AttentionProblem& problem) {
 void append_dropout(Arguments* fields, const AttentionProblem& problem) {
   if (problem.dropout == 0) return;
   append(fields, {Pointer{Operand::dropout_state}, CallValue::dropout_seed, CallValue::dropout_offset,
-                  Scalar::dropout_bytes, Scalar::dropout_join});
-  if (dropout_rule(problem.dropout).bits == 16) append(fields, {Scalar::dropout_low_bytes, Scalar::dropout_low_join});
+                  Scalar::dropout_bytes, Scalar::dropout_join, Scalar::dropout_part});
 }
 
 void append_dropout_scale(Arguments* fields, const AttentionProblem& problem) {

@@ -36,7 +36,7 @@ struct TensorMap {
   auto operator<=>(const TensorMap&) const = default;
 };
 
-/// Of a tensor of pairs, int32: 1 where a tensor map can describe the call's; otherwise 0, and its map is zeros. Other
+/// For a tensor of pairs, int32: 1 where a tensor map can describe the call's; otherwise 0, and its map is zeros. Other
 /// operands' maps are only asked for where they can be made. "bias_by_map".
 struct ByTensorMap {
   Operand operand;
@@ -91,10 +91,9 @@ enum class Scalar {
   attention_mask_rows,
   max_seq_q,  ///< queries for which tensors of pairs have elements
   max_seq_kv,
-  dropout_bytes,  ///< dropout's threshold, as attention/dropout compares bytes with it
+  dropout_bytes,  ///< dropout's threshold, as attention/dropout compares bytes with it and rounds it
   dropout_join,
-  dropout_low_bytes,
-  dropout_low_join,
+  dropout_part,
   dropout,        ///< float: the probability that is asked for
   dropout_scale,  ///< float: what is kept counts so many times as much
 };

@@ -129,12 +129,10 @@ std::variant<std::int32_t, float> value_of(Scalar scalar, const AttentionProblem
       return to_int32(dropout_bytes_of(of(), call()));
     case Scalar::dropout_join:
       return to_int32(dropout_join_of(of(), call()));
-    case Scalar::dropout_low_bytes:
-      return to_int32(dropout_low_bytes_of(of(), call()));
-    case Scalar::dropout_low_join:
-      return to_int32(dropout_low_join_of(of(), call()));
+    case Scalar::dropout_part:
+      return to_int32(dropout_part_of(of(), call()));
     case Scalar::dropout:
-      return call().dropout;
+      return dropout_of(of(), call());
     case Scalar::dropout_scale:
       return dropout_scale_of(of(), call());
     case Scalar::seq_q:

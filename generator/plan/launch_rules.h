@@ -13,8 +13,6 @@
 /// Only the generator's own sources include it.
 namespace attune::launch_rules {
 
-#include "templates/export/dropout_rule.cu"
-//
 #include "templates/export/launch_rules.cu"
 //
 #include "templates/export/launch_dropout.cu"

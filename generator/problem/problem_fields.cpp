@@ -11,7 +11,6 @@
 
 #include "generator/error.h"
 #include "generator/mix_bits.h"
-#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_words.h"
 
@@ -29,23 +28,14 @@ constexpr std::string_view kPairTensorNames[] = {"none", "111k", "11qk", "1h1k",
                                                  "b11k", "b1qk", "bh1k", "bhqk"};
 constexpr std::string_view kLengthsNames[] = {"whole", "used", "used-top-left"};
 
-// Of the text's numbers, which may be any: validate(), not a conversion, judges them.
+// A text's numbers may be any: validate(), not a conversion, judges them.
 int narrowed(Value value) { return static_cast<int>(std::clamp<Value>(value, -(1 << 30), 1 << 30)); }
 
-// Of a term that has another value than the standard one, in its kernel class and in its dispatch class: 1 as a float.
+// Stands in the kernel class and in the dispatch class for a term's values but the standard one: 1 as a float.
 constexpr Value kSomeTerm = 0x3f800000;
 
 PairTensor pair_tensor_of(Value value) {
   return value == kSomeTerm ? PairTensor::bhqk : static_cast<PairTensor>(value);
-}
-
-// Dropout's kernels differ by the bits that they draw.
-Value class_of_dropout(Value value) {
-  constexpr float kOfEight = 0.5f, kOfSixteen = 0x1p-16f;
-  return real_bits(dropout_rule(real_value(value)).bits == 8 ? kOfEight : kOfSixteen);
-}
-std::string class_words_of_dropout(const Problem& problem) {
-  return fmt::format("dropout:{}bit", dropout_rule(problem.dropout).bits);
 }
 
 template <Value kValue>
@@ -266,9 +256,7 @@ constexpr std::array kFields = {
                  .set = [](Problem& p, Value value) { p.dropout = real_value(value); },
                  .standard = always_standard<0>,
                  .help = "drops elements of the softmax with this probability (default: none)",
-                 .feature_weight = 1,
-                 .of_class = class_of_dropout,
-                 .class_words = class_words_of_dropout},
+                 .feature_weight = 1},
     // Tiles and masks end where the device's memory says. How diagonals move is an argument.
     ProblemField{
         .word = "",
@@ -312,7 +300,7 @@ constexpr std::array kFields = {
                          "the shortest; equal; or one-long, one with half of all rows",
                  .names = kLengthDistributionNames,
                  .feature_weight = 0.25},
-    // Of planes of tensors of pairs.
+    // The extents of planes of tensors of pairs.
     ProblemField{.word = "max-sq",
                  .key = "max_seq_q",
                  .flag = "max-seq",
@@ -392,7 +380,7 @@ struct FieldAccess {
   decltype(ProblemField::standard) standard;
   decltype(ProblemField::of_class) of_class;
 
-  // Of a term that has another value than the standard one.
+  // Asked only of a term that has another value than the standard one.
   Value class_of(const Problem& problem) const { return of_class == nullptr ? kSomeTerm : of_class(get(problem)); }
 };
 template <std::size_t kIndex>

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "generator/problem/dropout.h"
 #include "generator/problem/element_type.h"
 #include "generator/problem/mask_geometry.h"
 #include "generator/problem/operand_shape.h"
@@ -173,14 +172,19 @@ void bind_row_end(const AttentionProblem& problem, bool of_part, TemplateBinding
 
 void bind_dropout(const AttentionProblem& problem, TemplateBindings* bindings) {
   bindings->conditions["dropout"] = problem.dropout != 0;
-  bindings->conditions["fine_dropout"] = dropout_rule(problem.dropout).bits == 16;
   bindings->conditions["dropout_shared"] = false;
 }
 
 std::string dv_scale(const AttentionProblem& problem) { return problem.dropout != 0 ? "args.dropout_scale" : "1.0f"; }
 
+std::string ds_scale(const AttentionProblem& problem) {
+  return problem.dropout != 0 ? "args.softmax_scale * args.dropout_scale" : "args.softmax_scale";
+}
+
+std::string per_share(const AttentionProblem& problem) { return problem.dropout != 0 ? " * args.dropout_scale" : ""; }
+
 void bind_dropout_share(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings) {
-  bindings->set("times_share", problem.dropout != 0 && !of_part ? " * args.dropout_scale" : "");
+  bindings->set("per_share", of_part ? "" : per_share(problem));
 }
 
 void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings) {

@@ -18,16 +18,18 @@ class DropoutMask {
   /// What a query of a head, counted through all batch entries, and a key of its sequence count: 0, or, kept, one over
   /// the share that is kept.
   double of(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
-  /// The random number of theirs, of 8 or of 16 bits, which is not below a threshold where they are kept.
-  std::uint32_t number(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
+  /// Their random byte, and the number by which the threshold for it and seven others is rounded.
+  struct Drawn {
+    std::uint32_t byte, of_draw;
+  };
+  Drawn drawn(std::int64_t batch_head, std::int64_t query, std::int64_t key) const;
 
  private:
   using Counter = std::array<std::uint32_t, 2>;
 
-  std::uint32_t seed_ = 0;  // its lower half
-  std::vector<Counter> heads_;
-  int bits_ = 0;  // 0: nothing is dropped
-  std::uint32_t threshold_ = 0;
+  std::uint32_t seed_ = 0;      // its lower half
+  std::vector<Counter> heads_;  // none: nothing is dropped
+  std::uint32_t threshold_ = 0, part_ = 0;
   double scale_ = 1;
 };
 

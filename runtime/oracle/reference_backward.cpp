@@ -23,7 +23,7 @@ namespace attune {
 namespace {
 
 constexpr std::int64_t kRowsPerTask = 16;
-// Of rows whose keys are all hidden, and of those of which the bias leaves nothing of a score: they have no gradient.
+// Rows whose keys are all hidden, or of whose scores the bias leaves nothing, have a smaller LSE and no gradient.
 constexpr double kVanishingLse = -0x1p100;
 
 // a[i] += x b[i]
@@ -55,6 +55,7 @@ class Backward {
         rows_(problem.batch * problem.heads_q * problem.seq_q),
         unit_(gradient_bounds_of(problem.dtype).unit_roundoff),
         step_(gradient_bounds_of(problem.dtype).smallest_step),
+        step_of_ds_(1 / (1 - static_cast<double>(problem.dropout))),
         forward_(reference_forward(problem, inputs.q, inputs.k, inputs.v, inputs.terms)),
         terms_(inputs.terms),
         added_(problem, terms_),
@@ -103,7 +104,7 @@ class Backward {
     double p = 0, slope = 0;  // slope: P times the derivative of the score
     double ds = 0;
     double difference = 0;  // dP - delta
-    // Of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap.
+    // The error of ds, where P or dS is so small that the dtype holds few of its bits, and by the tanh of a softcap.
     double lost = 0;
     double share = 1;  // what P counts in O and dV, and dP in dS
   };
@@ -114,7 +115,7 @@ class Backward {
   // Whether a query (of all heads) lies behind the last one of its sequence.
   bool is_outside(std::int64_t query) const { return query % problem_.seq_q >= sequence_of(query).seq_q; }
 
-  // Of a query (of all heads) and a key (of all heads) that it attends to.
+  // A query and a key that it attends to, both counted through all heads.
   Pair pair(std::int64_t query, std::int64_t key) const {
     const double *q = &q_[query * columns_], *k = &k_[key * columns_], *v = &v_[key * columns_],
                  *d_o = &d_o_[query * columns_];
@@ -130,7 +131,7 @@ class Backward {
                  difference = share * dp - delta_[query];
     if (cap == 0) {
       const double p = std::exp(scaled + added - forward_.lse[query]);
-      return {p, p, p * difference, difference, step_ * (1 + std::abs(difference)), share};
+      return {p, p, p * difference, difference, step_ * (step_of_ds_ + std::abs(difference)), share};
     }
     const double cosine = std::cosh(scaled / cap), derivative = 1 / (cosine * cosine);
     const double p = std::exp(cap * std::tanh(scaled / cap) + added - forward_.lse[query]);
@@ -138,7 +139,7 @@ class Backward {
             p * derivative,
             p * derivative * difference,
             difference,
-            step_ * (1 + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference),
+            step_ * (step_of_ds_ + std::abs(difference)) + kTanhError * (1 - derivative) * p * std::abs(difference),
             share};
   }
 
@@ -158,7 +159,7 @@ class Backward {
         if (is_outside(query)) continue;
         const std::int64_t head = query / problem_.seq_q, at = query * columns_;
         const RowRange keys = attended_keys(sequence_of(query), query % problem_.seq_q);
-        // Of batch and head: heads of all batch entries follow each other, on both sides.
+        // The first key of batch and head: heads of all batch entries follow each other, on both sides.
         const std::int64_t first_key = head / group_ * problem_.seq_kv;
         double *value = &result_.d_q.value[at], *weight = &result_.d_q.weight[at];
         std::fill(mean.begin(), mean.end(), 0.0);
@@ -247,8 +248,9 @@ class Backward {
             for (std::int64_t j = keys.begin; j < keys.end; ++j) {
               const Pair at = pair(query, first_key + j);
               value[j] += at.p * at.difference;
-              weight[j] += std::abs(at.p * at.difference) + at.lost / unit_ + at.p * delta_error_[query] / 2;
-              noise[task] += at.p * at.p * delta_noise_[query] + at.lost * at.lost;
+              const double lost = at.lost - step_ * (step_of_ds_ - 1);  // its own dS is divided before it is rounded
+              weight[j] += std::abs(at.p * at.difference) + lost / unit_ + at.p * delta_error_[query] / 2;
+              noise[task] += at.p * at.p * delta_noise_[query] + lost * lost;
             }
           }
         }
@@ -264,13 +266,14 @@ class Backward {
   const AttentionProblem problem_;
   const std::vector<MaskGeometry> sequences_;  // of the batch entries
   const std::int64_t columns_, group_, rows_;  // rows_: queries of all heads
-  const double unit_, step_;
+  // Dropout's kernels divide by the share that is kept what they have rounded.
+  const double unit_, step_, step_of_ds_;
   const ReferenceForward forward_;
   const TermValues terms_;
   const AddedScores added_;
   const DropoutMask dropout_;
   const std::vector<double> q_, k_, v_, d_o_;  // (B, H, S, D)
-  // Of each query: delta, its largest error over unit_, and its likely one, squared.
+  // For each query: delta, its largest error over unit_, and its likely one, squared.
   std::vector<double> delta_, delta_error_, delta_noise_;
   ReferenceBackward result_;
 };
@@ -278,7 +281,7 @@ class Backward {
 // One of packed sequences: where what it gives alone lies among that of all.
 class PackedRows {
  public:
-  // Of rows from `first` on, of `stored`, of `all` of each head; alone there are as many, or one where there are none.
+  // The rows from `first` on, `stored` of the `all` of each head; alone there are as many, or one where there are none.
   PackedRows(std::int64_t heads, std::int64_t first, std::int64_t stored, std::int64_t all)
       : heads_(heads), first_(first), stored_(stored), all_(all) {}
 
@@ -323,7 +326,7 @@ void add_bias_gradient(const AttentionProblem& problem, std::int64_t batch, cons
   to->noise_squares += from.noise_squares;
 }
 
-// Of packed sequences: what each gives alone, in tensors of its own. Rows in no sequence are zeros.
+// What each of packed sequences gives alone, in tensors of its own. Rows in no sequence are zeros.
 ReferenceBackward reference_of_sequences(const AttentionProblem& problem, const BackwardInputs& inputs) {
   const std::int64_t columns = problem.head_dim;
   const auto zeros = [](std::int64_t heads, std::int64_t rows, std::int64_t of_row) {

@@ -26,10 +26,7 @@ namespace {
 //% include export/launch_rules
 //% if dropout
 
-//% include export/dropout_rule
-
 //% include export/launch_dropout
-constexpr int kDropoutBits = ${dropout_bits};  // that the kernels draw of an element
 //% end
 
 constexpr int kHeadDim = ${head_dim}, kElementBytes = ${element_bytes}, kAlignment = ${alignment};
@@ -367,9 +364,6 @@ cudaError_t check_sizes(const ${name}_call& asked) {
 //% end
 //% if dropout
   if (!(asked.dropout > 0 && asked.dropout < 1)) return fail(invalid, "dropout is %g: must be positive and less than 1", static_cast<double>(asked.dropout));
-  if (dropout_rule(asked.dropout).bits != kDropoutBits)
-    return fail(invalid, "dropout is %g: these kernels draw %d bits of an element, and it takes %d; export a problem with this dropout", static_cast<double>(asked.dropout),
-                kDropoutBits, dropout_rule(asked.dropout).bits);
 //% end
 //% if hides_first_keys
   if (asked.first_offset > asked.mask_offset)

@@ -35,7 +35,7 @@ typedef struct ${name}_call {
   float softcap;       /* caps what that gives, x: softcap * tanh(x / softcap); positive */
 //% end
 //% if dropout
-  float dropout;       /* the probability with which elements of P are dropped; positive and less than 1, of ${dropout_bits} bits as the exported one */
+  float dropout;       /* the probability with which elements of P are dropped; positive and less than 1 */
   uint64_t dropout_seed;   /* what is dropped follows from these two, the batch entry (or sequence), the query head, the query and the key alone. Backward */
   uint64_t dropout_offset; /* takes those of forward. With a dropout_state its seed counts, and this offset is added to its own */
 //% end

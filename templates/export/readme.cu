@@ -71,7 +71,7 @@ what the kernels were tuned to are fixed.
 | `softcap` | float | caps what that gives, x: softcap * tanh(x / softcap); positive. The problem's: ${softcap_value} |
 //% end
 //% if dropout
-| `dropout` | float | the probability with which elements of P are dropped; positive, less than 1, and one that takes ${dropout_bits} bits, as the problem's: ${dropout_value} |
+| `dropout` | float | the probability with which elements of P are dropped; positive and less than 1. The problem's: ${dropout_value} |
 | `dropout_seed`, `dropout_offset` | uint64 | what is dropped follows from these; of a call with a `dropout_state` from its seed, and from both offsets together |
 //% end
 //% if hides_first_keys

@@ -105,7 +105,7 @@ __device__ int sequence_of(const int* begins, int sequences, int row) {
   while (b + 1 < sequences && begins[b + 1] <= row) ++b;
   return b;
 }
-// Of the query's sequence, in which the key may not be.
+// The pair within the query's sequence, in which the key may not be.
 __device__ Pair pair_of(const Problem& p, int, int i, int j) {
   const int b = sequence_of(p.cu_seqlens_q, p.sequences, i);
   return {b, i - p.cu_seqlens_q[b], j - p.cu_seqlens_kv[b], p.seqused_q[b], p.seqused_kv[b]};
@@ -181,17 +181,16 @@ __device__ uint2 philox(uint2 counter, unsigned key, int rounds) {
 }
 // What an element of P counts: 0, or one over the share that is kept. n: the head, counted through all batch entries or sequences.
 __device__ float kept_share(const Problem& p, int n, int i, int j) {
-  constexpr int kBits = ${dropout_bits};
   const unsigned seed = static_cast<unsigned>(p.seed);
   uint2 head = philox({static_cast<unsigned>(p.offset), static_cast<unsigned>(p.offset >> 32)}, static_cast<unsigned>(p.seed >> 32), 10);
   head = philox({head.x ^ static_cast<unsigned>(n), head.y}, seed, 10);
-  unsigned number = 0;
-  for (unsigned plane = 0; plane < kBits / 8; ++plane) {
-    const uint2 drawn = philox({head.x ^ static_cast<unsigned>(i / 16 * 32 + i % 8 * 4 + j % 8 / 2), head.y ^ static_cast<unsigned>(j / 16) ^ plane << 31}, seed, 7);
-    number = number << 8 | ((j % 16 < 8 ? drawn.x : drawn.y) >> (j % 2 * 16 + i % 16 / 8 * 8) & 255u);
-  }
-  const float all = 1 << kBits, dropped = fminf(floorf(p.dropout * all + 0.5f), all - 1);
-  return number < dropped ? 0 : all / (all - dropped);
+  const uint2 counter = {head.x ^ static_cast<unsigned>(i / 16 * 32 + i % 8 * 4 + j % 8 / 2), head.y ^ static_cast<unsigned>(j / 16)};
+  const uint2 drawn = philox(counter, seed, 7);
+  const unsigned byte = (j % 16 < 8 ? drawn.x : drawn.y) >> (j % 2 * 16 + i % 16 / 8 * 8) & 255u;
+  // A part of the draws has the next threshold, so that the probability is exact.
+  const float threshold = floorf(256 * p.dropout), part = (256 * p.dropout - threshold) * 4294967296.0f;
+  const bool next = philox(counter, seed, 6).y < static_cast<unsigned>(part);
+  return byte < threshold + (next ? 1 : 0) ? 0 : 1 / (1 - p.dropout);
 }
 //% if used_lengths
 __device__ float kept(const Problem& p, int b, int h, int i, int j) {

@@ -122,7 +122,7 @@ __device__ __forceinline__ void add_tile(const Arguments& args, const ScoreTiles
     const i32 query = at.row_tile * kTile + warp_row + 8 * half + lane / 4;
     if (query >= query_count(args, sequence)) continue;
     const float* statistics = statistics_of_query(args, sequence, at.head, query);
-    const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)};
+    const QueryStatistics of_query{lse_log2_of(statistics, query % kRows), delta_of(statistics, query % kRows)${per_share}};
     const HiddenKeys hidden(args, sequence, query, first_key);
     const ExponentTerms terms(args, sequence, at.head, ${slope_of_terms}query, first_key);
 #pragma unroll

@@ -193,7 +193,7 @@ struct QueryRow {
   __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
     if (query >= stored_queries(args, sequence)) return;
     lse_log2 = lse_log2_of(statistics, query % kRows);
-    delta = delta_of(statistics, query % kRows);
+    delta = delta_of(statistics, query % kRows)${per_share};
   }
 //% if alibi
   __device__ __forceinline__ void set_alibi(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 first_key) {
@@ -201,7 +201,7 @@ struct QueryRow {
     from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, query));
   }
 //% end
-  // Of P, beside the score.
+  // What P's exponent has beside the score.
   __device__ __forceinline__ float exponent(float bias, i32 ${distance_of_row}) const {
     constexpr float kLog2E = 1.44269504088896340736f;
     return fma_rn_f32(kLog2E, bias, ${row_exponent});

@@ -2,6 +2,10 @@
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
+//% if dropout
+// delta is stored times the share that dropout keeps, as is dS until gradients leave.
+//
+//% end
 // A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
 // row; sums are in fp32.
 

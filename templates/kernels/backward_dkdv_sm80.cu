@@ -232,14 +232,14 @@ struct KeptScores {
 #pragma unroll
     for (i32 i = 0; i < kRowTiles * (kKeyTiles / 2); ++i) sixteens[i / (kKeyTiles / 2)][i % (kKeyTiles / 2)] = dropout[i / (kKeyTiles / 2)].of_queries(args, query / 16 + i % (kKeyTiles / 2));
   }
-  // Scales what is kept; the rest becomes 0.
-  __device__ __forceinline__ void keep(ScoreFragments& x, float scale) const {
+  // What is not kept becomes 0.
+  __device__ __forceinline__ void keep(ScoreFragments& x) const {
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
-        for (i32 i = 0; i < 4; ++i) x[t][n][i] = sixteens[t][n / 2].has(i / 2, n % 2, i % 2) ? x[t][n][i] * scale : 0.0f;
+        for (i32 i = 0; i < 4; ++i) x[t][n][i] = sixteens[t][n / 2].has(i / 2, n % 2, i % 2) ? x[t][n][i] : 0.0f;
       }
     }
   }
@@ -264,7 +264,7 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
 //% if dropout
   const KeptScores kept(args, dropout, block * kBlockQ + part.query);
-  kept.keep(acc_ds, args.dropout_scale);
+  kept.keep(acc_ds);
 //% end
   exponentiate_and_differentiate(acc_p, acc_ds, score, args, part.query, shared, ring.stage${and_terms});
   if (masked) {
@@ -276,13 +276,13 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
 //% if dropout
   const KeptScores kept(args, dropout, block * kBlockQ + part.query);
-  kept.keep(acc_ds, args.dropout_scale);
+  kept.keep(acc_ds);
 //% end
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
 //% end
 //% if dropout
-  kept.keep(acc_p, 1.0f);
+  kept.keep(acc_p);
 //% end
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();

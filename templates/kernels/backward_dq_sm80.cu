@@ -172,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) ${entry}(cons
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
   const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
-  const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
-                                      {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
+  const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)${per_share}},
+                                      {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)${per_share}}};
   GradientFragments acc_dq = {};
 //% if alibi
   const float slope = alibi_slope(args, sequence, head);

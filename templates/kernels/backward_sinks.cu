@@ -90,6 +90,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   bar_sync();
   if (warp != 0) return;
   sum = warp_sum(lane < kWarps ? bits_to_f32(ld_shared_b32(shared + kFloat * lane)) : 0.0f);
-  if (lane == 0) st_global_f32(args.d_sinks + head, sum);
+  if (lane == 0) st_global_f32(args.d_sinks + head, sum${per_share});
 }
 //% include primitives/entry/${target}

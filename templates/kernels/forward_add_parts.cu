@@ -87,10 +87,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 
 //% if sink
   const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), sums.row_max, sums.row_sum);
-  const float inverse = end.inverse()${times_share};
+  const float inverse = end.inverse()${per_share};
   if (args.lse != nullptr && chunk == 0) st_global_f32(args.lse + row, end.lse(lg2_approx_ftz_f32(end.sum) * kLn2));
 //% else
-  const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum)${times_share} : 0;  // a NaN stays one
+  const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum)${per_share} : 0;  // a NaN stays one
   if (args.lse != nullptr && chunk == 0)
     st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, ${score_unit}, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
 //% end

@@ -43,7 +43,7 @@ __device__ __forceinline__ void add_slices(float (&sums)[8]) {
   for (i32 e = 0; e < 8; ++e) sums[e] += shfl_sync_bfly_f32<kMask>(sums[e]);
 }
 
-// Of all lanes.
+// The maximum of all lanes.
 __device__ __forceinline__ float warp_max(float x) {
   x = max_f32(x, shfl_sync_bfly_f32<16>(x));
   x = max_f32(x, shfl_sync_bfly_f32<8>(x));
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   i32 first = slice;
   Parts some;
   some.load_statistics(statistics_of_row, rows, first, parts);
-  // Of all parts, by every warp: the maximum, and the sum beside it.
+  // Every warp finds the maximum of all parts, and the sum beside it.
   RowStatistics all;
   for (i32 part = lane; part < parts; part += 2 * kWarpSize) {
     const RowStatistics x(statistics_of_row + 2 * part * rows);
@@ -143,9 +143,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   const float m = finite(warp_max(all.row_max)), weights = warp_sum(all.sum_beside(m, c));
 //% if sink
   const RowEnd end(args, static_cast<i32>(row / packed_query_rows(args) % args.heads_q), m, weights);
-  const float inverse = end.inverse()${times_share};
+  const float inverse = end.inverse()${per_share};
 //% else
-  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights)${times_share} : 0;  // a NaN stays one
+  const float inverse = weights != 0 ? rcp_approx_ftz_f32(weights)${per_share} : 0;  // a NaN stays one
 //% end
 
   // Weights that add up to 1: sums of the largest numbers do not overflow.

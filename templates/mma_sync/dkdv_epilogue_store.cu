@@ -1,7 +1,7 @@
 // dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a row.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
-  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, ${dk_scale}, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, ${dv_scale}, acc.dv);
   bar_sync();
   const i32 worker = opaque_i32(thread_index());

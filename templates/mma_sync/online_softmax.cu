@@ -55,9 +55,9 @@ struct OnlineSoftmax {
       sum += shfl_sync_bfly_f32<2>(sum);
 //% end
 //% if sink
-      const float inverse = RowEnd(args, head_of(t, half), row_max[t][half], sum).inverse()${times_share};
+      const float inverse = RowEnd(args, head_of(t, half), row_max[t][half], sum).inverse()${per_share};
 //% else
-      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum)${times_share} : 0;
+      const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum)${per_share} : 0;
 //% end
 #pragma unroll
       for (i32 n = 0; n < kChunks; ++n) {

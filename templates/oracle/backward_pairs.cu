@@ -40,7 +40,7 @@ __device__ __forceinline__ void load_rows(u32 tile, const void* tensor, i64 offs
 //% include oracle/dropout
 //% end
 
-// Of a query, all heads' rows counted: what its keys share. Errors are over the unit roundoff, the likely one squared.
+// What the keys of a query share, all heads' rows counted. Errors are over the unit roundoff, the likely one squared.
 struct RowStatistics {
   double lse, delta, delta_error, delta_noise;
   static constexpr i32 kStored = 3;
@@ -75,7 +75,12 @@ struct Pair {
     slope = p * derivative;
     const double difference = share * dp - row.delta;
     ds = slope * difference;
-    lost = args.smallest_step * (1 + absolute(difference)) + kSlopeError * (1 - derivative) * p * absolute(difference);
+//% if dropout
+    const double step_of_ds = 1 / (1 - static_cast<double>(args.dropout));  // kernels divide by the share that is kept what they have rounded
+//% else
+    constexpr double step_of_ds = 1;
+//% end
+    lost = args.smallest_step * (step_of_ds + absolute(difference)) + kSlopeError * (1 - derivative) * p * absolute(difference);
     weight = absolute(ds) + lost / args.unit_roundoff + slope * row.delta_error / 2;
     p *= share;  // as it goes into O and dV
   }

@@ -20,6 +20,6 @@ __device__ __forceinline__ void convert_finished_heads(const Arguments& args, co
     bar_sync_named(kTickets, kWarpgroup);
     if (!last) continue;
     char* const d_q = static_cast<char*>(args.d_q) + kElementBytes * (tile.sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) + head * args.d_q_stride_head);
-    convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, of_all, 0, stored_queries(args, tile.sequence), 0, blocks_of_queries<kBlockQ>(args));
+    convert(args.d_q_sums, ${dq_scale}, d_q, kElementBytes * args.d_q_stride_row, of_all, 0, stored_queries(args, tile.sequence), 0, blocks_of_queries<kBlockQ>(args));
   }
 }

@@ -176,9 +176,15 @@ struct ValueGradients {
 //% end
   // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
-    pack_scores(p, s);
 //% if dropout
+//% if capped
+    pack_scores(p, s);
     drop_scores(p, sloped);
+//% else
+    keep_scores(p, sloped);
+//% end
+//% else
+    pack_scores(p, s);
 //% end
     pipe.put(${sloped}, warpgroup.p);
     warpgroup.release_q(warpgroup.q.stage);

@@ -13,6 +13,9 @@ struct KeyGradients {
 //% end
   ScoreFragments s, dp;
   PackedScores p, ds;
+//% if signs_apart
+  PackedScores signed_p;  // Pᵀ, negative where dropout keeps nothing of it
+//% end
   GradientFragments dk, dv;
 //% if dq_by_softmax
   DqShare dq;
@@ -40,7 +43,11 @@ struct KeyGradients {
     return LseColumns(warpgroup.lse());
   }
 //% end
+//% if keeps_late
+  // Pᵀ has 16 bits from its exponential on, and the sign says what dropout does not keep, until dSᵀ has been made.
+//% else
   // Pᵀ has 16 bits from its exponential on.
+//% end
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked${lse_parameter}) {
     score.modify(s);
 //% if alibi
@@ -54,7 +61,7 @@ struct KeyGradients {
 //% else
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
 //% end
-//% if score_slope
+//% if slopes_shared
     warpgroup.wait_ds();
 //% end
 //% if pair_tensors
@@ -88,16 +95,22 @@ struct KeyGradients {
     exponentiate(s${slopes_of_block}, args.softmax_scale_log2, ${lse_columns});
 //% end
 //% end
-//% if score_slope
+//% if slopes_shared
     bar_warp_sync();
 //% end
 //% if !dropout
     pack_scores(p, s);
 //% end
+//% if signs_apart
+    keep_scores(p, signed_p);
+//% end
   }
   __device__ __forceinline__ void differentiate_scores(${delta_parameter}) {
     differentiate(dp, ${p_of_ds}, ${delta_columns}${and_dropout_scale});
     pack_scores(ds, dp);
+//% if keeps_late
+    keep_scores(p, p);
+//% end
     warpgroup.publish(ds);
   }
   __device__ __forceinline__ void release_last_q() {

@@ -40,7 +40,7 @@ struct AlibiOfPairs {
   float slope, keys[2];  // keys: from the diagonal of this lane's first query
 
   __device__ __forceinline__ AlibiOfPairs(float slope, const AlibiPlace& place) : slope(slope), keys{static_cast<float>(place.distance), static_cast<float>(place.distance + 8)} {}
-  // Of element i of those that a lane has of sixteen queries, from `query` on.
+  // The gain of element i of those that a lane has of sixteen queries, from `query` on.
   __device__ __forceinline__ float gain(i32 query, i32 i) const { return -slope * abs_f32(keys[i / 2 % 2] - static_cast<float>(query + i / 4 * 8 + i % 2)); }
   __device__ __forceinline__ float exponent(float score, float scale_log2, float lse, i32 query, i32 i) const {
     return fma_rn_f32(score, scale_log2, gain(query, i)) - lse;
@@ -151,7 +151,11 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, ${slopes_type} s
 //% if dropout
 //% if slopes_shared
       words[i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
+//% if capped
       packed[4 * k + i] = kept.of_pair(pack_elements(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]), i % 2, i / 2);
+//% else
+      packed[4 * k + i] = max_s16x2(words[i], 0);
+//% end
 //% else
       slopes[4 * k + i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
 //% end
@@ -198,17 +202,23 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 //% if dropout
 //% if !slopes_shared
+//% if capped
 // What is kept of scores in 16 bits: the sign of `signs` is set elsewhere.
 __device__ __forceinline__ void drop_scores(PackedScores& packed, const PackedScores& signs) {
 #pragma unroll
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] &= ~prmt_b32(signs[i], signs[i], 0xbb99u);
 }
+//% else
+// What is kept of scores in 16 bits: the sign is set elsewhere.
+__device__ __forceinline__ void keep_scores(PackedScores& kept, const PackedScores& signed_scores) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockQ / 4; ++i) kept[i] = max_s16x2(signed_scores[i], 0);
+}
+//% end
 
 //% end
-// P times dP less delta, where dP counts if P is positive: dropout has kept it.
-__device__ __forceinline__ float dropped_difference(float p, float dp, float delta, float dropout_scale) {
-  return fma_rn_f32(max_f32(p, 0) * dropout_scale, dp, -abs_f32(p) * delta);
-}
+// P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta is.
+__device__ __forceinline__ float dropped_difference(float p, float dp, float delta) { return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta); }
 
 //% end
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
@@ -231,8 +241,8 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
       const u32 pair = p[${pair_of_p}];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
 //% if dropout
-      low = dropped_difference(cvt_f32_low_${dtype}(pair), low, column_of(columns, 2 * i), dropout_scale);
-      high = dropped_difference(cvt_f32_high_${dtype}(pair), high, column_of(columns, 2 * i + 1), dropout_scale);
+      low = dropped_difference(cvt_f32_low_${dtype}(pair), low, column_of(columns, 2 * i))${per_share};
+      high = dropped_difference(cvt_f32_high_${dtype}(pair), high, column_of(columns, 2 * i + 1))${per_share};
 //% else
       low = cvt_f32_low_${dtype}(pair) * (low - column_of(columns, 2 * i));
       high = cvt_f32_high_${dtype}(pair) * (high - column_of(columns, 2 * i + 1));

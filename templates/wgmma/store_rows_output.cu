@@ -17,9 +17,9 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
 //% end
 //% if sink
     const RowEnd end(args, tile.head_of(row + 8 * half), softmax.row_max[half]${minus_alibi}, sum);
-    const float inverse = end.inverse()${times_share};
+    const float inverse = end.inverse()${per_share};
 //% else
-    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum)${times_share} : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum)${per_share} : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
 //% end
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;

@@ -436,7 +436,7 @@ struct ExponentTerms {
   Sequence sequence;
   i32 head, query, key;
 
-  // Of a query and a key; those of others are found by how far they lie behind these.
+  // The terms of a query and a key; those of others are found by how far they lie behind these.
   __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 head, float slope, i32 query, i32 key)
       : slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query))), args(args), sequence(sequence), head(head), query(query), key(key) {}
   __device__ __forceinline__ float gain(i32 queries, i32 keys) const {

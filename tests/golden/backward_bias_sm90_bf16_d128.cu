@@ -810,7 +810,7 @@ struct QueryRow {
     slope = alibi_slope(args, sequence, head);
     from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, query));
   }
-  // Of P, beside the score.
+  // What P's exponent has beside the score.
   __device__ __forceinline__ float exponent(float bias, i32 distance) const {
     constexpr float kLog2E = 1.44269504088896340736f;
     return fma_rn_f32(kLog2E, bias, fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), -lse_log2));

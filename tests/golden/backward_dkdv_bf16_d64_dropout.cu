@@ -1,4 +1,4 @@
-// attune backward bf16 d64 causal dropout:8bit sm80 q64 kv64 w4 st2 · source 227d7b1bb5091327
+// attune backward bf16 d64 causal dropout sm80 q64 kv64 w4 st2 · source 2e34b3c451c225c7
 //
 // dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
 // but dQ's:
@@ -22,7 +22,7 @@
 //    49152  LSE and delta  [2][64][2], fp32
 //    50176  end
 
-namespace attune_429c0f72f54e844f {
+namespace attune_3dd2440a63878dcf {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -197,6 +197,7 @@ struct Arguments {
   u64 dropout_offset;
   i32 dropout_bytes;
   i32 dropout_join;
+  i32 dropout_part;
   float dropout_scale;
 };
 constexpr u32 kArgumentBytes = 272;
@@ -396,13 +397,14 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random number: byte 2·(j % 2) + i % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
 //   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its number is not below the threshold.
+// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
+// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -437,7 +439,8 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
+// more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
@@ -463,12 +466,11 @@ struct KeptElements {
 template <i32 kRounds>
 __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32 x, u32 y, u32 key) {
   KeptElements kept;
-  philox<kRounds>(x, y, key);
-  const u32 drawn[2] = {x, y};
-#pragma unroll
-  for (i32 word = 0; word < 2; ++word) {
-    kept.words[word] = not_below(drawn[word], args.dropout_bytes, args.dropout_join);
-  }
+  philox<kRounds - 1>(x, y, key);
+  const u32 lower_bits = args.dropout_bytes + (y < static_cast<u32>(args.dropout_part) ? 0x01010101u : 0u);
+  philox_round(x, y, key + (kRounds - 1) * kPhiloxKeyStep);
+  kept.words[0] = not_below(x, lower_bits, args.dropout_join);
+  kept.words[1] = not_below(y, lower_bits, args.dropout_join);
   return kept;
 }
 
@@ -826,14 +828,14 @@ struct KeptScores {
 #pragma unroll
     for (i32 i = 0; i < kRowTiles * (kKeyTiles / 2); ++i) sixteens[i / (kKeyTiles / 2)][i % (kKeyTiles / 2)] = dropout[i / (kKeyTiles / 2)].of_queries(args, query / 16 + i % (kKeyTiles / 2));
   }
-  // Scales what is kept; the rest becomes 0.
-  __device__ __forceinline__ void keep(ScoreFragments& x, float scale) const {
+  // What is not kept becomes 0.
+  __device__ __forceinline__ void keep(ScoreFragments& x) const {
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
-        for (i32 i = 0; i < 4; ++i) x[t][n][i] = sixteens[t][n / 2].has(i / 2, n % 2, i % 2) ? x[t][n][i] * scale : 0.0f;
+        for (i32 i = 0; i < 4; ++i) x[t][n][i] = sixteens[t][n / 2].has(i / 2, n % 2, i % 2) ? x[t][n][i] : 0.0f;
       }
     }
   }
@@ -851,10 +853,10 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
   exponentiate(acc_p, args, part.query, shared, ring.stage);
   gemm_qk(acc_ds, v, ring.second_tile() + part.query * kRowBytes);  // dPᵀ = V dOᵀ
   const KeptScores kept(args, dropout, block * kBlockQ + part.query);
-  kept.keep(acc_ds, args.dropout_scale);
+  kept.keep(acc_ds);
   if (masked) mask_probabilities(acc_p, args, tile.sequence, block * kBlockQ + part.query, tile.first_key + part.row);
   differentiate(acc_ds, acc_p, part.query, shared, ring.stage);
-  kept.keep(acc_p, 1.0f);
+  kept.keep(acc_p);
   add_gradients(acc, dq, acc_p, acc_ds, part, ring, block, shared);
   ring.release();
 }
@@ -871,7 +873,7 @@ __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& 
 // dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a row.
 __device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
   const u32 shared = shared_base();
-  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
+  put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale * args.dropout_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, args.dropout_scale, acc.dv);
   bar_sync();
   const i32 worker = opaque_i32(thread_index());
@@ -923,4 +925,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_429c0f72f54e844f
+}  // namespace attune_3dd2440a63878dcf

@@ -374,7 +374,7 @@ __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Seque
 struct ExponentTerms {
   float slope, from_diagonal;  // from_diagonal: the distance of a key from the diagonal of a query
 
-  // Of a query and a key; those of others are found by how far they lie behind these.
+  // The terms of a query and a key; those of others are found by how far they lie behind these.
   __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 /*head*/, float slope, i32 query, i32 key)
       : slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query))) {}
   __device__ __forceinline__ float gain(i32 queries, i32 keys) const {

@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal softcap dropout:8bit sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 12d2721f2a2969ba
+// attune backward bf16 d128 causal softcap dropout sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 1479dc535ca10207
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -28,7 +28,7 @@
 //   164992  barriers
 //   165104  end
 
-namespace attune_8a50d810dca525a3 {
+namespace attune_84689ed3b1e3eb00 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -518,6 +518,7 @@ struct Arguments {
   u64 dropout_offset;
   i32 dropout_bytes;
   i32 dropout_join;
+  i32 dropout_part;
   float dropout_scale;
 };
 constexpr u32 kArgumentBytes = 704;
@@ -695,13 +696,14 @@ struct ScoreFunction {
   // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
   __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random number: byte 2·(j % 2) + i % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
 //   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its number is not below the threshold.
+// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
+// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -749,7 +751,8 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
+// more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
@@ -775,12 +778,11 @@ struct KeptElements {
 template <i32 kRounds>
 __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32 x, u32 y, u32 key) {
   KeptElements kept;
-  philox<kRounds>(x, y, key);
-  const u32 drawn[2] = {x, y};
-#pragma unroll
-  for (i32 word = 0; word < 2; ++word) {
-    kept.words[word] = not_below(drawn[word], args.dropout_bytes, args.dropout_join);
-  }
+  philox<kRounds - 1>(x, y, key);
+  const u32 lower_bits = args.dropout_bytes + (y < static_cast<u32>(args.dropout_part) ? 0x01010101u : 0u);
+  philox_round(x, y, key + (kRounds - 1) * kPhiloxKeyStep);
+  kept.words[0] = not_below(x, lower_bits, args.dropout_join);
+  kept.words[1] = not_below(y, lower_bits, args.dropout_join);
   return kept;
 }
 
@@ -1066,15 +1068,13 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
-// P times dP less delta, where dP counts if P is positive: dropout has kept it.
-__device__ __forceinline__ float dropped_difference(float p, float dp, float delta, float dropout_scale) {
-  return fma_rn_f32(max_f32(p, 0) * dropout_scale, dp, -abs_f32(p) * delta);
-}
+// P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta is.
+__device__ __forceinline__ float dropped_difference(float p, float dp, float delta) { return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta); }
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
 // P, times the derivative of the scores' change, lies in shared memory from `slopes` on.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, const DeltaColumns& delta, float dropout_scale) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
     const Vec4F32 columns = delta.of(k);
@@ -1084,8 +1084,8 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, co
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[i];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
-      low = dropped_difference(cvt_f32_low_bf16(pair), low, column_of(columns, 2 * i), dropout_scale);
-      high = dropped_difference(cvt_f32_high_bf16(pair), high, column_of(columns, 2 * i + 1), dropout_scale);
+      low = dropped_difference(cvt_f32_low_bf16(pair), low, column_of(columns, 2 * i));
+      high = dropped_difference(cvt_f32_high_bf16(pair), high, column_of(columns, 2 * i + 1));
     }
   }
 }
@@ -1149,7 +1149,7 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
   char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale * args.dropout_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
   char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
@@ -1192,7 +1192,7 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
   __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps); }
-  // Of a query head, whose number among those that the tile walks through is `walked`.
+  // Begins a query head, whose number among those that the tile walks through is `walked`.
   __device__ __forceinline__ void begin_dropout(const Arguments& args, const KeyTile& tile, i32 walked) const {
     HeadDropout(args, tile.sequence.batch, TileHeads::of_queries(args, tile.head, walked)).put(dropout_place());
   }
@@ -1388,7 +1388,7 @@ struct KeyGradients {
     bar_warp_sync();
   }
   __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
-    differentiate(dp, warpgroup.slopes(), delta, args.dropout_scale);
+    differentiate(dp, warpgroup.slopes(), delta);
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
@@ -1515,4 +1515,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_8a50d810dca525a3
+}  // namespace attune_84689ed3b1e3eb00

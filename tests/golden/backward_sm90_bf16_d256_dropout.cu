@@ -1,4 +1,4 @@
-// attune backward bf16 d256 dropout:16bit sm90 q64 kv64 st2 dq=atomic split-dkdv · source 6aaa57161c958806
+// attune backward bf16 d256 dropout sm90 q64 kv64 st2 dq=atomic split-dkdv · source 682c21bb25ad5abf
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -26,7 +26,7 @@
 //   230528  barriers
 //   230672  end
 
-namespace attune_d5ff539c5ffb82dc {
+namespace attune_56f0ab3d2cd8ca36 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -118,6 +118,13 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+  return r;
+}
+
+// The greater ones of two signed numbers each.
+__device__ __forceinline__ u32 max_s16x2(u32 a, u32 b) {
+  u32 r;
+  asm("max.s16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
   return r;
 }
 
@@ -450,8 +457,7 @@ struct Arguments {
   u64 dropout_offset;
   i32 dropout_bytes;
   i32 dropout_join;
-  i32 dropout_low_bytes;
-  i32 dropout_low_join;
+  i32 dropout_part;
   float dropout_scale;
 };
 constexpr u32 kArgumentBytes = 704;
@@ -618,14 +624,14 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random number: byte 2·(j % 2) + i % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
 //   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its number is not below the threshold.
-// The number has sixteen bits here: the byte is its upper half, and its lower half is the byte that the counter with the highest bit of its second half set gives.
+// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
+// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -673,7 +679,8 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
+// more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
@@ -699,18 +706,11 @@ struct KeptElements {
 template <i32 kRounds>
 __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32 x, u32 y, u32 key) {
   KeptElements kept;
-  constexpr bool kFirstRound = kRounds == 7;  // what tells the lower bytes apart is still to be mixed in with the second half
-  u32 low_x = kFirstRound ? x : x ^ 0x80000000u, low_y = kFirstRound ? y ^ 0x80000000u : y;
-  philox<kRounds>(low_x, low_y, key);
-  const u32 low[2] = {low_x, low_y};
-  philox<kRounds>(x, y, key);
-  const u32 drawn[2] = {x, y};
-#pragma unroll
-  for (i32 word = 0; word < 2; ++word) {
-    // A lower half that is below takes one away from the upper half.
-    const u32 below = ~not_below(low[word], args.dropout_low_bytes, args.dropout_low_join) >> 7 & 0x01010101u;
-    kept.words[word] = not_below(drawn[word], args.dropout_bytes + below, args.dropout_join);
-  }
+  philox<kRounds - 1>(x, y, key);
+  const u32 lower_bits = args.dropout_bytes + (y < static_cast<u32>(args.dropout_part) ? 0x01010101u : 0u);
+  philox_round(x, y, key + (kRounds - 1) * kPhiloxKeyStep);
+  kept.words[0] = not_below(x, lower_bits, args.dropout_join);
+  kept.words[1] = not_below(y, lower_bits, args.dropout_join);
   return kept;
 }
 
@@ -1090,20 +1090,18 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
-// What is kept of scores in 16 bits: the sign of `signs` is set elsewhere.
-__device__ __forceinline__ void drop_scores(PackedScores& packed, const PackedScores& signs) {
+// What is kept of scores in 16 bits: the sign is set elsewhere.
+__device__ __forceinline__ void keep_scores(PackedScores& kept, const PackedScores& signed_scores) {
 #pragma unroll
-  for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] &= ~prmt_b32(signs[i], signs[i], 0xbb99u);
+  for (i32 i = 0; i < kBlockQ / 4; ++i) kept[i] = max_s16x2(signed_scores[i], 0);
 }
 
-// P times dP less delta, where dP counts if P is positive: dropout has kept it.
-__device__ __forceinline__ float dropped_difference(float p, float dp, float delta, float dropout_scale) {
-  return fma_rn_f32(max_f32(p, 0) * dropout_scale, dp, -abs_f32(p) * delta);
-}
+// P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta is.
+__device__ __forceinline__ float dropped_difference(float p, float dp, float delta) { return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta); }
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta, float dropout_scale) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
     const Vec4F32 columns = delta.of(k);
@@ -1111,8 +1109,8 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
     for (i32 i = 0; i < 4; ++i) {
       const u32 pair = p[4 * k + i];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
-      low = dropped_difference(cvt_f32_low_bf16(pair), low, column_of(columns, 2 * i), dropout_scale);
-      high = dropped_difference(cvt_f32_high_bf16(pair), high, column_of(columns, 2 * i + 1), dropout_scale);
+      low = dropped_difference(cvt_f32_low_bf16(pair), low, column_of(columns, 2 * i));
+      high = dropped_difference(cvt_f32_high_bf16(pair), high, column_of(columns, 2 * i + 1));
     }
   }
 }
@@ -1176,7 +1174,7 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
 __device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
   char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                                                         tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale * args.dropout_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
 __device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
   char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
@@ -1220,7 +1218,7 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
 
   __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps); }
-  // Of a query head, whose number among those that the tile walks through is `walked`.
+  // Begins a query head, whose number among those that the tile walks through is `walked`.
   __device__ __forceinline__ void begin_dropout(const Arguments& args, const KeyTile& tile, i32 walked) const {
     HeadDropout(args, tile.sequence.batch, TileHeads::of_queries(args, tile.head, walked)).put(dropout_place());
   }
@@ -1403,8 +1401,7 @@ struct ValueGradients {
   }
   // Hands P over, and leaves Q, with which LSE came. To be called when no product reads P of the block before any more.
   __device__ __forceinline__ void hand_over() {
-    pack_scores(p, s);
-    drop_scores(p, sloped);
+    keep_scores(p, sloped);
     pipe.put(sloped, warpgroup.p);
     warpgroup.release_q(warpgroup.q.stage);
     warpgroup.q.advance();
@@ -1441,7 +1438,7 @@ struct KeyGradients {
   __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
     PackedScores p;
     pipe.take(p, warpgroup.p);
-    differentiate(dp, p, delta, args.dropout_scale);
+    differentiate(dp, p, delta);
   }
   // Hands dS over, and leaves dO, with which delta came. To be called when no product reads dS of the block before any more.
   __device__ __forceinline__ void publish() {
@@ -1572,4 +1569,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_d5ff539c5ffb82dc
+}  // namespace attune_56f0ab3d2cd8ca36

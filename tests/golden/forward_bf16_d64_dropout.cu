@@ -1,4 +1,4 @@
-// attune forward bf16 d64 causal dropout:8bit sm80 q128 kv64 w4 st2 · source d8df470024511719
+// attune forward bf16 d64 causal dropout sm80 q128 kv64 w4 st2 · source 3b248410792f5ebb
 //
 // Attention forward for one tile of queries of one head, on mma.sync (compute capability 8.0 and newer):
 //
@@ -17,7 +17,7 @@
 //    32768  V  [2][64][64]
 //    49152  end
 
-namespace attune_56687b1eda5a532c {
+namespace attune_8a436e9739337771 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -193,6 +193,7 @@ struct Arguments {
   u64 dropout_offset;
   i32 dropout_bytes;
   i32 dropout_join;
+  i32 dropout_part;
   float dropout_scale;
 };
 constexpr u32 kArgumentBytes = 216;
@@ -384,13 +385,14 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random number: byte 2·(j % 2) + i % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
 //   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its number is not below the threshold.
+// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
+// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -425,7 +427,8 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
+// more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
@@ -451,12 +454,11 @@ struct KeptElements {
 template <i32 kRounds>
 __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32 x, u32 y, u32 key) {
   KeptElements kept;
-  philox<kRounds>(x, y, key);
-  const u32 drawn[2] = {x, y};
-#pragma unroll
-  for (i32 word = 0; word < 2; ++word) {
-    kept.words[word] = not_below(drawn[word], args.dropout_bytes, args.dropout_join);
-  }
+  philox<kRounds - 1>(x, y, key);
+  const u32 lower_bits = args.dropout_bytes + (y < static_cast<u32>(args.dropout_part) ? 0x01010101u : 0u);
+  philox_round(x, y, key + (kRounds - 1) * kPhiloxKeyStep);
+  kept.words[0] = not_below(x, lower_bits, args.dropout_join);
+  kept.words[1] = not_below(y, lower_bits, args.dropout_join);
   return kept;
 }
 
@@ -906,4 +908,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_56687b1eda5a532c
+}  // namespace attune_8a436e9739337771

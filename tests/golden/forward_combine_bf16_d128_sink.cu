@@ -204,7 +204,7 @@ __device__ __forceinline__ void add_slices(float (&sums)[8]) {
   for (i32 e = 0; e < 8; ++e) sums[e] += shfl_sync_bfly_f32<kMask>(sums[e]);
 }
 
-// Of all lanes.
+// The maximum of all lanes.
 __device__ __forceinline__ float warp_max(float x) {
   x = max_f32(x, shfl_sync_bfly_f32<16>(x));
   x = max_f32(x, shfl_sync_bfly_f32<8>(x));
@@ -285,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   i32 first = slice;
   Parts some;
   some.load_statistics(statistics_of_row, rows, first, parts);
-  // Of all parts, by every warp: the maximum, and the sum beside it.
+  // Every warp finds the maximum of all parts, and the sum beside it.
   RowStatistics all;
   for (i32 part = lane; part < parts; part += 2 * kWarpSize) {
     const RowStatistics x(statistics_of_row + 2 * part * rows);

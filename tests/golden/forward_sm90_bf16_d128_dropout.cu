@@ -1,4 +1,4 @@
-// attune forward bf16 d128 causal dropout:8bit sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source 934a8cb5cdbc7f28
+// attune forward bf16 d128 causal dropout sm90 q128 kv128 st2 rescale10 ordered overlap=within scheduler=dynamic-persistent · source e4a19a6466f44079
 //
 // Attention forward on Hopper (wgmma, TMA, mbarriers), for tiles of queries:
 //
@@ -20,7 +20,7 @@
 //   163968  barriers, numbers of tiles
 //   164052  end
 
-namespace attune_5242416dce2c180e {
+namespace attune_3d2596bf90a4492a {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -333,6 +333,7 @@ struct Arguments {
   u64 dropout_offset;
   i32 dropout_bytes;
   i32 dropout_join;
+  i32 dropout_part;
   float dropout_scale;
 };
 constexpr u32 kArgumentBytes = 512;
@@ -486,13 +487,14 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random number: byte 2·(j % 2) + i % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
 //   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its number is not below the threshold.
+// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
+// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -540,7 +542,8 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
+// more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
@@ -566,12 +569,11 @@ struct KeptElements {
 template <i32 kRounds>
 __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32 x, u32 y, u32 key) {
   KeptElements kept;
-  philox<kRounds>(x, y, key);
-  const u32 drawn[2] = {x, y};
-#pragma unroll
-  for (i32 word = 0; word < 2; ++word) {
-    kept.words[word] = not_below(drawn[word], args.dropout_bytes, args.dropout_join);
-  }
+  philox<kRounds - 1>(x, y, key);
+  const u32 lower_bits = args.dropout_bytes + (y < static_cast<u32>(args.dropout_part) ? 0x01010101u : 0u);
+  philox_round(x, y, key + (kRounds - 1) * kPhiloxKeyStep);
+  kept.words[0] = not_below(x, lower_bits, args.dropout_join);
+  kept.words[1] = not_below(y, lower_bits, args.dropout_join);
   return kept;
 }
 
@@ -1266,4 +1268,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_5242416dce2c180e
+}  // namespace attune_3d2596bf90a4492a

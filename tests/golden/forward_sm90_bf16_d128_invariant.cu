@@ -990,7 +990,7 @@ struct PromotedSums {
   }
 
  private:
-  // Of the four lanes that share a row.
+  // The sum of the four lanes that share a row.
   __device__ __forceinline__ static float quad_sum(float sum) {
     sum += shfl_sync_bfly_f32<1>(sum);
     return sum + shfl_sync_bfly_f32<2>(sum);

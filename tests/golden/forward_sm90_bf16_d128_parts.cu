@@ -943,7 +943,7 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i64 place = partial_row(args, tile.sequence, tile.key_part, tile.head_of(i), QueryTile::position_of(i));
-    // Of a row that has seen no key the maximum may never have been set.
+    // The maximum of a row that has seen no key may never have been set.
     if (quad == 0 && exists) st_global_v2_f32(args.statistics_partial + 2 * place, {sum != 0 ? softmax.row_max[half] : negative_infinity(), sum});
     const bool sees = exists && sum != 0;  // where the sum is 0, nobody reads O
     const float inverse = rcp_approx_ftz_f32(sum);

@@ -1037,7 +1037,7 @@ struct RowsOfWarpgroup {
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
   // Every lane has the same numbers, as ptxas cannot know of a load.
   __device__ __forceinline__ i32 before(i32 block) const { return uniform(visible.before(block)); }
-  // Of the tile's walk, which passes over blocks that are not visible.
+  // Bounds the tile's walk, which passes over blocks that are not visible.
   __device__ __forceinline__ void keep_visible(const QueryTile& tile) {
     visible = tile.visible;
     blocks.end = before(blocks.end < tile.blocks.end ? blocks.end : tile.blocks.end) + 1;

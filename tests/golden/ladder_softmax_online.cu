@@ -159,7 +159,7 @@ __device__ __forceinline__ RowStatistics row_statistics(const float* s, i32 keys
     largest = grown;
   }
   const float of_row = warp_max(largest);
-  // Of a lane without a key the sum is 0 and the maximum -inf: where no lane has a key, their difference would be no number.
+  // A lane without a key has the sum 0 and the maximum -inf: where no lane has a key, their difference would be no number.
   return {of_row, warp_sum(sum == 0 ? 0 : sum * exponential(largest, of_row, scale_log2))};
 }
 

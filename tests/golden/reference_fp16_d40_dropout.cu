@@ -1,4 +1,4 @@
-// attune reference forward fp16 d40 causal dropout:8bit · source 432e1cbc5d826851
+// attune reference forward fp16 d40 causal dropout · source 44c6d66fefa7ef29
 //
 // Attention forward in double precision for one query of one head, in the plainest way that is right:
 //
@@ -13,7 +13,7 @@
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]   share [kThreads]     doubles, 3392 bytes in all
 
-namespace attune_fdf777ea30f9a2aa {
+namespace attune_f430dd96e4c417c4 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -179,17 +179,13 @@ __device__ __forceinline__ double kept_share(const Arguments& args, i64 n, i32 q
   const Counter of_call = philox({static_cast<u32>(offset), static_cast<u32>(offset >> 32)}, static_cast<u32>(seed >> 32), 10);
   const Counter of_head = philox({of_call.low ^ static_cast<u32>(n), of_call.high}, static_cast<u32>(seed), 10);
   const u32 of_query = static_cast<u32>(query / 16 * 32 + query % 8 * 4 + key % 8 / 2), of_key = static_cast<u32>(key / 16);
-  u32 number = 0;
-  for (u32 plane = 0; plane < 2; ++plane) {
-    const Counter drawn = philox({of_head.low ^ of_query, of_head.high ^ of_key ^ plane << 31}, static_cast<u32>(seed), 7);
-    number = number << 8 | ((key % 16 < 8 ? drawn.low : drawn.high) >> (key % 2 * 16 + query % 16 / 8 * 8) & 0xffu);
-  }
-  // Eight bits where they give what is asked for, and the rest, within two hundredths.
-  const double asked = static_cast<double>(args.dropout), eighth = static_cast<double>(static_cast<i32>(256 * asked + 0.5));
-  const double off = eighth > 256 * asked ? eighth / 256 - asked : asked - eighth / 256;
-  if (eighth < 256 && off <= 0.02 * asked && off <= 0.02 * (1 - asked)) return number / 256 < static_cast<u32>(eighth) ? 0 : 256 / (256 - eighth);
-  const double sixteenth = static_cast<double>(static_cast<i32>(65536 * asked + 0.5)), dropped = sixteenth < 65535 ? sixteenth : 65535;
-  return number < static_cast<u32>(dropped) ? 0 : 65536 / (65536 - dropped);
+  const Counter counter = {of_head.low ^ of_query, of_head.high ^ of_key};
+  const Counter before = philox(counter, static_cast<u32>(seed), 6), drawn = philox(counter, static_cast<u32>(seed), 7);
+  const u32 byte = (key % 16 < 8 ? drawn.low : drawn.high) >> (key % 2 * 16 + query % 16 / 8 * 8) & 0xffu;
+  const double asked = static_cast<double>(args.dropout), in_bytes = 256 * asked;
+  const u32 lower = static_cast<u32>(in_bytes);
+  const double part = (in_bytes - static_cast<double>(lower)) * 0x1p32;
+  return byte < lower + (static_cast<double>(before.high) < static_cast<double>(static_cast<u32>(part)) ? 1u : 0u) ? 0 : 1 / (1 - asked);
 }
 
 __device__ __forceinline__ double load_element(const u16* from) { return cvt_f64_f16(ld_global_b16(from)); }
@@ -304,4 +300,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_fdf777ea30f9a2aa
+}  // namespace attune_f430dd96e4c417c4

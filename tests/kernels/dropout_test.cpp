@@ -35,7 +35,7 @@ const Configs kBackwardSm90 = {"sm90 q64 kv128 st2 ordered overlap=within dq=ato
                                "sm90 q80 kv128 st2 overlap=within dq-by=softmax dq=atomic",
                                "sm90 q64 kv128 st2 dq=atomic kv-grad-per-query-head"};
 
-// Probabilities of eight and of sixteen bits, of which one leaves little and one takes little.
+// Probabilities on both sides of a half, of which one leaves little and one takes little.
 constexpr const char* kSizes[] = {"sq7 skv70", "sq130 skv5", "sq200 skv300", "sq1 skv700"};
 constexpr const char* kTerms[] = {"dropout0.1",
                                   "causal dropout0.6 softcap2",
@@ -155,7 +155,7 @@ Kept backward_mask(AttentionRuntime& runtime, const BackwardCase& test, Backward
 // Not what a kernel computes of the mask, but the mask, of all configs, families and passes: the same to the last bit.
 void check_masks(Devices& devices, const Configs& forward, const Configs& backward) {
   AttentionRuntime& runtime = *devices.runtimes.front();
-  for (const char* dropout : {"0.1", "0.01", "0.75"}) {
+  for (const char* dropout : {"0.1", "0.001", "0.4995", "0.75", "0.998"}) {
     ForwardCase test = case_from(std::string("forward fp16 ") + kOfMasks + dropout, forward.front());
     test.seed = 5;
     const ForwardData data = make_data(test);

@@ -304,7 +304,20 @@ if (ld_shared_b32(shared_base()) == 2 && thread < 16) {
                    {},
                    copied.size() * 4,
                    exactly(copied)});
-  // Of a launch that follows no other, and that none follows: neither waits for anything.
+  // The greater of two signed numbers, in each half.
+  const std::vector<std::uint32_t> pairs = {0x0000'8000, 0x7fff'0001, 0xffff'0000, 0x8000'7fff, 0x1234'9abc};
+  std::vector<std::uint32_t> greater;
+  for (const std::uint32_t pair : pairs) {
+    const auto of = [](std::uint32_t x, std::uint32_t y) {
+      return static_cast<std::uint32_t>(
+          static_cast<std::uint16_t>(std::max(static_cast<std::int16_t>(x), static_cast<std::int16_t>(y))));
+    };
+    greater.push_back(of(pair, 0xfffe) | of(pair >> 16, 0) << 16);
+  }
+  TestKernel kernel =
+      sm90_kernel("if (thread < 5) out_u32(args, thread, max_s16x2(in_u32(args, thread), 0xfffeu));\n", 32, 0);
+  cases.push_back({"max_s16x2", std::move(kernel), bytes_of(pairs), pairs.size() * 4, exactly(greater)});
+  // A launch follows no other here, and none follows it: neither waits for anything.
   cases.push_back({"griddepcontrol_launch_dependents griddepcontrol_wait",
                    sm90_kernel(R"(
 griddepcontrol_launch_dependents();

@@ -115,17 +115,6 @@ static void refuses_bad_problems(void) {
   EXPECT_ERROR(ATTUNE_ERROR_INVALID_ARGUMENT, forward(problem), "reserved");
 }
 
-static void tells_the_realized_dropout(void) {
-  EXPECT(attune_realized_dropout(0) == 0);
-  EXPECT(attune_realized_dropout(0.1f) == 26.0f / 256);      /* within 2 percent of what is asked */
-  EXPECT(attune_realized_dropout(0.01f) == 655.0f / 65536);  /* takes 16 bits */
-  EXPECT(attune_realized_dropout(0.5f) == 0.5f);
-  EXPECT(attune_realized_dropout(0.99999f) == 65535.0f / 65536); /* never all */
-  EXPECT(isnan(attune_realized_dropout(1)));
-  EXPECT(isnan(attune_realized_dropout(-0.1f)));
-  EXPECT(isnan(attune_realized_dropout(NAN)));
-}
-
 /* Sums and differences of these are no int64. */
 static void refuses_extreme_numbers(void) {
   attune_problem problem = valid_problem();
@@ -339,7 +328,6 @@ int main(void) {
   EXPECT(strcmp(attune_last_error(), "") == 0);
   tells_its_version();
   refuses_bad_problems();
-  tells_the_realized_dropout();
   refuses_extreme_numbers();
   refuses_bad_operands();
   refuses_newer_structs();

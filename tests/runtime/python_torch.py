@@ -5,6 +5,8 @@ usage: python_torch.py REPOSITORY LIBATTUNE
 Ends as test_* programs do: a line "attune-tests: N passed, N failed, N skipped", exit status 77 where there is no PyTorch.
 """
 
+import fractions
+import math
 import os
 import pathlib
 import subprocess
@@ -134,14 +136,11 @@ class Dropout(unittest.TestCase):
         seed, offset = (number % 2**64 for number in state)
         a = self.philox(offset % 2**32, offset >> 32, seed >> 32, 10)
         h = self.philox(a[0] ^ n, a[1], seed % 2**32, 10)
-        number = 0
-        for plane in (0, 2**31):
-            words = self.philox(h[0] ^ (32 * (i // 16) + 4 * (i % 8) + j % 8 // 2), h[1] ^ j // 16 ^ plane, seed % 2**32, 7)
-            number = number << 8 | words[j % 16 // 8] >> 8 * (2 * (j % 2) + i % 16 // 8) & 255
-        eight = round(256 * p)
-        if eight < 256 and abs(eight / 256 - p) <= 0.02 * min(p, 1 - p):
-            return number >> 8 >= eight
-        return number >= min(round(65536 * p), 65535)
+        counter = h[0] ^ (32 * (i // 16) + 4 * (i % 8) + j % 8 // 2), h[1] ^ j // 16
+        before, w = (self.philox(*counter, seed % 2**32, rounds) for rounds in (6, 7))
+        t = fractions.Fraction(torch.tensor(p, dtype=torch.float32).item()) * 256
+        byte = w[j % 16 // 8] >> 8 * (2 * (j % 2) + i % 16 // 8) & 255
+        return byte >= math.floor(t) + (before[1] < math.floor((t - math.floor(t)) * 2**32))
 
     def test_the_mask_is_the_stated_function(self):
         for state in ((0, 0), (7, 11), (-1, 2**62 + 5), (-2**63, -3)):
@@ -151,16 +150,15 @@ class Dropout(unittest.TestCase):
                 self.assertTrue(torch.equal(mask, torch.tensor(wanted)))
 
     def test_probabilities(self):
-        for asked, given in ((0.0, 0.0), (0.1, 26 / 256), (0.2, 51 / 256), (0.5, 0.5), (0.01, round(655.36) / 65536), (1e-6, 0.0), (0.9999999, 65535 / 65536)):
-            self.assertEqual(attune.realized_dropout(asked), given)
-        for wrong in (1.0, -0.1, float("nan")):
-            self.assertRaisesRegex(ValueError, "dropout_p is", attune.realized_dropout, wrong)
+        for p in (1.0, -0.1, float("nan")):
+            self.assertRaisesRegex(ValueError, "dropout_p is", attune.dropout_mask, p, torch.tensor((1, 2)), (1, 1, 2, 2))
+        self.assertTrue(attune.dropout_mask(0.0, torch.tensor((1, 2)), (1, 1, 256, 256)).all())
 
     def test_shares_are_those_of_the_probability(self):
         """Within four standard deviations, of all, each row, each column and each head; and neighbours do not know of each other."""
         shape = (2, 4, 512, 512)
         for p in (0.1, 0.01):
-            share = 1 - attune.realized_dropout(p)
+            share = 1 - p
             masks = [attune.dropout_mask(p, torch.tensor(state), shape) for state in ((1, 0), (1, 1), (2, 0), (1 + 2**32, 0))]
             mask = masks[0].double()
             for axes in ((0, 1, 2, 3), (2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)):
@@ -471,7 +469,7 @@ class Comparison(unittest.TestCase):
         keys, values = (one.repeat_interleave(2, 1) for one in leaves[1:])
         scores = (problem.softmax_scale * leaves[0] @ keys.mT).masked_fill(torch.ones(70, 70, dtype=torch.bool).triu(1), -torch.inf)
         for state, is_right in (terms["dropout_state"], True), (terms["dropout_state"] + 1, False):
-            kept = attune.dropout_mask(0.3, state, (2, 4, 70, 70)) / (1 - attune.realized_dropout(0.3))
+            kept = attune.dropout_mask(0.3, state, (2, 4, 70, 70)) / (1 - 0.3)
             exact = (scores.softmax(-1) * kept) @ values
             grads = [one.to(q.dtype) for one in torch.autograd.grad(exact, leaves, grad_out.double(), retain_graph=True)]
             found = (references.Reference(torch, problem, q, k, v, 1, terms).errors(exact.to(q.dtype), scores.logsumexp(-1).float(), inputs.UNIT_NORMAL),

@@ -20,7 +20,7 @@ constexpr std::int64_t kLength = 4096, kManyHeads = 65536;
 // Two 64-bit numbers that a caller may have: the low numbers count.
 DropoutMask mask_of(std::int64_t seed, std::int64_t offset, std::int64_t heads) {
   AttentionProblem problem = attune::make_problem(attune::DataType::bf16, 1, heads, kLength, 64);
-  problem.dropout = 0.5f;  // takes eight bits
+  problem.dropout = 0.5f;
   attune::TermValues terms;
   terms.set(attune::Operand::dropout_state, std::vector<std::int64_t>{seed, offset});
   return DropoutMask(problem, terms);
@@ -45,7 +45,8 @@ void write_pairs(std::int64_t seed, bool by_rows, Stream& stream) {
   for (std::int64_t offset = 0;; ++offset) {
     const DropoutMask mask = mask_of(seed, offset, 1);
     for (std::int64_t a = 0; a < kLength; ++a)
-      for (std::int64_t b = 0; b < kLength; ++b) stream.write(by_rows ? mask.number(0, a, b) : mask.number(0, b, a));
+      for (std::int64_t b = 0; b < kLength; ++b)
+        stream.write((by_rows ? mask.drawn(0, a, b) : mask.drawn(0, b, a)).byte);
   }
 }
 
@@ -53,7 +54,7 @@ void write_heads(std::int64_t seed, Stream& stream) {
   for (std::int64_t offset = 0;; ++offset) {
     const DropoutMask mask = mask_of(seed, offset, kManyHeads);
     for (std::int64_t pair = 0; pair < 256; ++pair)
-      for (std::int64_t head = 0; head < kManyHeads; ++head) stream.write(mask.number(head, pair / 16, pair % 16));
+      for (std::int64_t head = 0; head < kManyHeads; ++head) stream.write(mask.drawn(head, pair / 16, pair % 16).byte);
   }
 }
 
@@ -62,7 +63,7 @@ void write_states(std::int64_t seed, bool of_offsets, Stream& stream) {
   for (std::int64_t tile = 0;; ++tile) {
     for (std::int64_t i = 0; i < 1 << 22; ++i) {
       const DropoutMask mask = of_offsets ? mask_of(seed, i, 1) : mask_of(seed + i, 0, 1);
-      for (std::int64_t pair = 0; pair < 4; ++pair) stream.write(mask.number(0, 5 * pair, 16 * tile + 3 * pair));
+      for (std::int64_t pair = 0; pair < 4; ++pair) stream.write(mask.drawn(0, 5 * pair, 16 * tile + 3 * pair).byte);
     }
   }
 }

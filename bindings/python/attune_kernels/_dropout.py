@@ -1,19 +1,11 @@
 """What dropout drops, by PyTorch's own operations: the function that docs/dropout.md states."""
 
+import math
+import struct
+
 import torch
 
-from . import _library
-
-_LOW, _HIGH_BIT = 0xFFFFFFFF, 0x80000000
-
-
-def realized_dropout(dropout_p):
-    """The probability with which elements are dropped where dropout_p is asked for: the nearest that 8 bits give, if they give dropout_p and the rest
-    within 2 % of themselves, else the nearest that 16 bits give (below 2^-17 none). Raises ValueError."""
-    realized = _library.load().attune_realized_dropout(dropout_p)
-    if realized != realized:
-        raise ValueError(f"dropout_p is {dropout_p}: it must be at least 0 and less than 1")
-    return realized
+_LOW = 0xFFFFFFFF
 
 
 def new_dropout_state(device=None):
@@ -41,17 +33,14 @@ def dropout_mask(dropout_p, dropout_state, shape):
 
 def keeps(dropout_p, dropout_state, head, i, j):
     """The same of heads, counted through all batch entries, and of queries and keys that tensors number, which are broadcast."""
-    dropped = realized_dropout(dropout_p)
+    if not 0 <= dropout_p < 1:
+        raise ValueError(f"dropout_p is {dropout_p}: it must be at least 0 and less than 1")
+    part, threshold = math.modf(256 * struct.unpack("f", struct.pack("f", dropout_p))[0])  # as a float, which the kernels take
     seed, offset = dropout_state.unbind()
     low, high = _philox(offset & _LOW, offset >> 32 & _LOW, seed >> 32 & _LOW, 10)
     low, high = _philox(low ^ head, high, seed & _LOW, 10)
     low, high, seed = low ^ (i // 16 * 32 + i % 8 * 4 + j % 8 // 2), high ^ j // 16, seed & _LOW
-
-    def byte(plane):
-        words = torch.where(j % 16 < 8, *_philox(low, high ^ plane, seed, 7))
-        return words >> 8 * (2 * (j % 2) + i % 16 // 8) & 255
-
-    if dropped * 256 % 1 != 0:  # eight bits would give it otherwise
-        return (byte(0) << 8 | byte(_HIGH_BIT)) >= round(dropped * 65536)
-    return byte(0) >= round(dropped * 256)
+    before = _philox(low, high, seed, 6)
+    words = torch.where(j % 16 < 8, *_philox(*before, seed + 6 * 0x9E3779B9 & _LOW, 1))
+    return (words >> 8 * (2 * (j % 2) + i % 16 // 8) & 255) >= threshold + (before[1] < int(part * 2**32))
 

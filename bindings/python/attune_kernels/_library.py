@@ -8,7 +8,7 @@ import logging
 import os
 import pathlib
 import sys
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 FP16, BF16 = 0, 1
 LAYOUT_BSHD, LAYOUT_BHSD = 0, 1
@@ -146,7 +146,6 @@ def load():
             for name, arguments in _SIGNATURES.items():
                 function = getattr(library, name)
                 function.argtypes, function.restype = arguments, c_int
-            library.attune_realized_dropout.argtypes, library.attune_realized_dropout.restype = [c_float], c_double
         except AttributeError as error:
             tried.append(f"{path}: is not of this module's version: {error}")
             continue

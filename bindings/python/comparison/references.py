@@ -36,7 +36,8 @@ def _hidden(torch, problem, rows):
 
 # What kernels lose by their tanh, of what it gives: with a softcap their scores, and P with them, are off by so much of the cap.
 TANH_ERROR = 2.0**-16
-# Of an LSE with ALiBi: kernels count a tile's rows from one diagonal, up to 256 keys from a row's own, for slopes up to 1 (runtime/oracle/output_bounds.h).
+# The error of an LSE with ALiBi: kernels count a tile's rows from one diagonal, up to 256 keys from a row's own, for slopes up to 1
+# (runtime/oracle/output_bounds.h).
 ALIBI_LSE_ERROR = 2.0**-23 * 256
 
 
@@ -92,7 +93,7 @@ class _Head:
 
         (batch, head), keys = self._place, torch.arange(problem.kv_seq, device=rows.device)
         mask = _dropout.keeps(problem.dropout, self._dropout_state, batch * problem.heads + head, rows[:, None], keys)
-        return mask / (1 - _dropout.realized_dropout(problem.dropout))
+        return mask / (1 - problem.dropout)
 
     def hides(self, rows, hidden):
         """What the mask and the attention mask hide from the queries `rows`."""

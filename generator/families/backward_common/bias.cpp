@@ -65,6 +65,7 @@ KernelLaunch bias_launch(const AttentionProblem& problem, const DeviceSpec& devi
   bind_attention(problem, bindings);
   bind_exponent_terms(problem, bindings);
   bind_dropout(problem, bindings);
+  bindings->set("per_share", per_share(problem));
   bind_terms_of_pair(problem, bindings);
   bind_key_blocks(false, false, bindings);
   bindings->set("pair_queries", to_string(pair_queries_of(problem)));

@@ -25,14 +25,15 @@ Arguments convert_arguments(const AttentionProblem& problem, bool of_keys) {
     append(&fields, {Scalar::batch, of_keys ? Scalar::seq_q : Scalar::seq_kv});
   }
   fields.push_back(Scalar::softmax_scale);
-  if (of_keys) append_dropout_scale(&fields, problem);
+  append_dropout_scale(&fields, problem);
   return fields;
 }
 
 }  // namespace
 
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool transposed, bool programmatic, TemplateBindings* bindings) {
+                            bool transposed, bool programmatic, const std::string& ds_scale,
+                            TemplateBindings* bindings) {
   KernelLaunch launch;
   if (of_keys) launch.entry = "attune_backward_convert_keys";
   launch.tile_rows = of_keys ? TileRows::keys : TileRows::queries;
@@ -53,13 +54,16 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   bindings->set("heads", of_keys ? "heads_kv" : "heads_q");
   bindings->set("tiles", of_keys ? "key_tiles" : "query_tiles");
   auto& gradients = bindings->lists["gradients"];
+  const std::string of_share = ds_scale == "args.softmax_scale" ? "" : " / share";
   if (of_keys) {
-    gradients.push_back({{"name", "d_k"}, {"scale", "args.softmax_scale"}, {"formula", "dK = scale·sums, rounded"}});
+    gradients.push_back(
+        {{"name", "d_k"}, {"scale", ds_scale}, {"formula", "dK = scale·sums" + of_share + ", rounded"}});
     gradients.push_back({{"name", "d_v"},
                          {"scale", dv_scale(problem)},
                          {"formula", problem.dropout != 0 ? "dV = sums / share, rounded" : "dV = sums, rounded"}});
   } else {
-    gradients.push_back({{"name", "d_q"}, {"scale", "args.softmax_scale"}, {"formula", "dQ = scale·sums, rounded"}});
+    gradients.push_back(
+        {{"name", "d_q"}, {"scale", ds_scale}, {"formula", "dQ = scale·sums" + of_share + ", rounded"}});
   }
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("sums_order", sums_order(device));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "generator/device/device_spec.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/attention_problem.h"
@@ -14,9 +16,11 @@ inline constexpr Buffer kDqSums{"d_q_sums", "float*"}, kDkSums{"d_k_sums", "floa
 /// The launch of kernels/backward_convert, not rendered yet: dQ from its sums, or with `of_keys` dK and dV from
 /// theirs, for tiles of `rows`; and what its template is bound to beside the type and the head dim. transposed: the
 /// sums lie as mma_sync/sums_place_transposed says. programmatic: it may begin while the kernel before it runs, and
-/// waits for that one's sums.
+/// waits for that one's sums. ds_scale: what multiplies sums of products with dS, as ds_scale() of
+/// text/attention_bindings.h has it.
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool transposed, bool programmatic, TemplateBindings* bindings);
+                            bool transposed, bool programmatic, const std::string& ds_scale,
+                            TemplateBindings* bindings);
 
 /// The partial mma_sync/sums_* by which a device adds to sums: four elements of a lane at once, or one by one.
 const char* sums_order(const DeviceSpec& device);

@@ -23,6 +23,7 @@ Arguments delta_arguments(const AttentionProblem& problem) {
   append_lengths(&fields, problem);
   if (problem.has_used_lengths()) fields.push_back(Scalar::seq_kv);
   if (problem.packed) append(&fields, {Scalar::batch, Workspace{kKeyTileList}});
+  if (problem.dropout != 0) fields.push_back(Scalar::dropout);
   return fields;
 }
 
@@ -46,6 +47,8 @@ KernelLaunch delta_launch(const AttentionProblem& problem, const KernelConfig& c
   bindings->conditions["programmatic_launch"] = followed;
   bindings->set("statistics_order", name_of(order));
   bindings->conditions["vanishing_rows"] = problem.bias != PairTensor::none;
+  bindings->conditions["dropout"] = problem.dropout != 0;
+  bindings->set("delta", problem.dropout != 0 ? "(1.0f - args.dropout) * (sum - d_lse)" : "sum - d_lse");
   bind_sequence(problem, bindings);
   bindings->conditions["packed_sequences"] = problem.packed;
   bindings->set("tile_of_sequence", problem.packed ? "found.tile" : "tile");

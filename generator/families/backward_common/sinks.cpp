@@ -29,7 +29,9 @@ KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, Statisti
     append_lengths(&fields, problem);
     fields.push_back(Scalar::seq_kv);
   }
+  append_dropout_scale(&fields, problem);
   launch.arguments = ArgumentLayout::of(std::move(fields));
+  bindings->set("per_share", per_share(problem));
   bind_stored_rows(problem, bindings);
   bindings->conditions["packed_sequences"] = problem.packed;
   bindings->set("threads", launch.threads);

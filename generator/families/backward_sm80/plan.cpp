@@ -116,7 +116,10 @@ class Launches {
     const ChunkSwizzle scores = chunk_swizzle(config_.block_q);  // a row of P or dS is as long as a block has queries
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
-    if (!adds_key_sums(config_)) bindings.set("dv_scale", dv_scale(problem_));
+    if (!adds_key_sums(config_)) {
+      bindings.set("dk_scale", ds_scale(problem_));
+      bindings.set("dv_scale", dv_scale(problem_));
+    }
     bindings.set("dq_rows", shape_.dq_rows);
     bindings.set("dq_column_parts", shape_.dq_column_parts);
     bindings.set("sums_order", sums_order(device_));
@@ -132,6 +135,7 @@ class Launches {
     TemplateBindings bindings = main_bindings(false, shape_.dq_shared, shape_.kv_tile_bytes);
     bindings.set("threads", shape_.dq_threads);
     bind_key_blocks(false, false, &bindings);
+    bindings.set("per_share", per_share(problem_));
     add("backward_dq_sm80", std::move(launch), std::move(bindings));
   }
 
@@ -151,7 +155,7 @@ class Launches {
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
     KernelLaunch launch = convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q,
-                                         false, false, &bindings);
+                                         false, false, ds_scale(problem_), &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 

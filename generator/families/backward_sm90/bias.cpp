@@ -23,7 +23,7 @@ constexpr int kPairStages = 1;  // the bias stays for a tile, and the mask's nex
 constexpr int kMostSlots = 6;
 constexpr int kLoaderRegisters = 24, kSumsRegisters = kMostRegistersOfThread;  // of a thread that loads, and that sums
 
-// Of each slot a full and an empty one, as of the tiles of bias and mask.
+// Each slot has a full and an empty barrier, and so have the tiles of bias and mask.
 constexpr std::size_t kBarriersOfSlot = 2, kOtherBarriers = 4;
 std::size_t barrier_bytes(int slots) {
   return (kBarriersOfSlot * static_cast<std::size_t>(slots) + kOtherBarriers) * kMbarrierBytes;
@@ -95,6 +95,7 @@ KernelLaunch bias_sm90_launch(const AttentionProblem& problem, const DeviceSpec&
   bind_attention(problem, bindings);
   bind_exponent_words(problem, bindings);
   bind_dropout(problem, bindings);
+  bindings->set("per_share", per_share(problem));
   bind_key_blocks(false, false, bindings);
   bindings->set("pair_queries", to_string(pair_queries_of(problem)));
   bindings->set("pair_keys", to_string(pair_keys_of(problem)));

@@ -118,7 +118,7 @@ struct Step {
   double clocks(const AttentionProblem& problem, const KernelConfig& config, const BackwardSm90Shape& shape) const {
     const bool serial = config.overlap == Overlap::none;
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
-    const bool slopes_shared = has_slopes(problem) && !config.split_dkdv;
+    const bool slopes_shared = shape.slopes == SlopesPlace::shared;
     if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
     if (shape.softmax_warpgroups == 1) clocks += kLoneClocks;
     clocks = std::max(clocks, l2_adds);
@@ -182,7 +182,7 @@ Step step_of(const AttentionProblem& problem, const KernelConfig& config, const 
     step.exponential += q * kv * (alu_of_dropout(problem) + kAluOfKeptGradient) / device.alu_per_clock;
     step.issue += q * kv * (alu_of_dropout(problem) + kAluOfKeptGradient) / device.alu_per_clock / 2;
   }
-  if (has_slopes(problem) && !config.split_dkdv) step.shared += 4 * q * kv / bytes_per_clock;
+  if (shape.slopes == SlopesPlace::shared) step.shared += 4 * q * kv / bytes_per_clock;
   if (problem.alibi) step.exponential += q * kv * kAluOfSharedAlibi / device.alu_per_clock;
   step.exponential += cost_of_pairs(problem, config, device, q * kv).clocks;
   step.adds = bulk ? 0 : 4 * q * d / kAddsPerClock / config.cluster;

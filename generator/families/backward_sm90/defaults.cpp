@@ -24,7 +24,8 @@ namespace {
 struct Tile {
   int least_head_dim, most_head_dim;
   std::string_view config;
-  bool sloped = false;  ///< of problems with a softcap or dropout alone, whose registers hold less
+  /// Of which problems alone: with a softcap or dropout, whose registers hold less; with dropout and no softcap.
+  enum class Of { all, sloped, dropped } of = Of::all;
 };
 constexpr Tile kTiles[] = {
     {8, 40, "sm90 q128 kv128 st3 ordered overlap=within dq=atomic"},
@@ -41,8 +42,10 @@ constexpr Tile kTiles[] = {
     {152, 176, "sm90 q64 kv64 st3 dq=atomic dsst1"},
     {152, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
-    {48, 64, "sm90 q64 kv128 st3 overlap=queued dq=atomic", true},
-    {72, 128, "sm90 q64 kv128 st3 ordered dq=atomic dq-adds=bulk", true},
+    {48, 64, "sm90 q64 kv128 st3 overlap=queued dq=atomic", Tile::Of::sloped},
+    {72, 128, "sm90 q64 kv128 st3 ordered dq=atomic dq-adds=bulk", Tile::Of::sloped},
+    {48, 64, "sm90 q128 kv128 st3 ordered dq=atomic dsst1", Tile::Of::dropped},
+    {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-by=softmax", Tile::Of::dropped},
 };
 
 // Whether the tiles of several heads alternate. Under a causal mask head by head was faster, by times on an H200:
@@ -84,7 +87,8 @@ std::optional<KernelConfig> backward_sm90_default(const AttentionProblem& proble
   double least = 0;
   for (const Tile& tile : kTiles) {
     if (problem.head_dim < tile.least_head_dim || problem.head_dim > tile.most_head_dim) continue;
-    if (tile.sloped && !has_slopes(problem)) continue;
+    if (tile.of == Tile::Of::sloped && !has_slopes(problem)) continue;
+    if (tile.of == Tile::Of::dropped && (problem.dropout == 0 || problem.softcap != 0)) continue;
     KernelConfig config = parse_config(tile.config);
     // Tiles that wait for tickets give loads the time.
     if (problem.has_fixed_order() && config.polled_loads) continue;

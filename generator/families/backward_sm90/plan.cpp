@@ -196,6 +196,10 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   return launch;
 }
 
+std::string scale_of_ds(const AttentionProblem& problem, const KernelConfig& config) {
+  return config.fused_dbias ? "args.softmax_scale" : ds_scale(problem);
+}
+
 TemplateBindings key_tile_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                    const DeviceSpec& device, KernelTarget target) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
@@ -208,15 +212,22 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   const bool drops = problem.dropout != 0, sloped = bindings.conditions["score_slope"] || drops;
   bindings.conditions["score_slope"] = sloped;
   if (config.split_dkdv) bindings.conditions["head_terms"] = bindings.conditions["exponent_terms"] || drops;
-  bindings.set("dropout_scale_parameter", drops ? ", float dropout_scale" : "");
-  bindings.set("and_dropout_scale", drops ? ", args.dropout_scale" : "");
+  // What leaves as a gradient itself is divided by the share at once.
+  const bool divides = drops && config.fused_dbias;
+  bindings.set("dropout_scale_parameter", divides ? ", float dropout_scale" : "");
+  bindings.set("and_dropout_scale", divides ? ", args.dropout_scale" : "");
+  bindings.set("per_share", divides ? " * dropout_scale" : "");
+  const bool slopes_shared = shape.slopes == SlopesPlace::shared;
   bindings.set("dropout_parameters", !drops ? ""
-                                            : std::string(config.split_dkdv ? "" : ", PackedScores& packed") +
+                                            : std::string(slopes_shared ? ", PackedScores& packed" : "") +
                                                   ", const Arguments& args, const KeyDropout& dropout, i32 block");
   const std::string dropped =
-      !drops ? "" : (config.split_dkdv ? ", " : ", p, ") + std::string("args, warpgroup.dropout(tile), block");
+      !drops ? "" : (slopes_shared ? ", p, " : ", ") + std::string("args, warpgroup.dropout(tile), block");
   if (config.split_dkdv) bindings.set("args_of_keys", drops ? "args, " : "");
-  if (!adds_key_sums(config)) bindings.set("dv_scale", dv_scale(problem));
+  if (!adds_key_sums(config)) {
+    bindings.set("dk_scale", scale_of_ds(problem, config));
+    bindings.set("dv_scale", dv_scale(problem));
+  }
   bindings.set("and_score", sloped ? ", score(args)" : "");
   // What is said of rows is cheaper; a derivative wants the score as it was, and bits that tell of no block each pair
   // by itself.
@@ -231,16 +242,23 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.set("and_alibi_of_pairs", problem.alibi ? ", AlibiOfPairs(slope, place)" : "");
   bindings.set("and_alibi_gain", problem.alibi ? " + alibi.gain(from, i)" : "");
   if (config.split_dkdv) bindings.set("live", problem.alibi ? "live" : "/*live*/");
-  bindings.conditions["slopes_shared"] = sloped && !config.split_dkdv;
-  bindings.set("slopes_place", config.split_dkdv ? "in registers" : "in the buffer of dS");
-  bindings.set("slopes_type", config.split_dkdv ? "PackedScores&" : "u32");
-  bindings.set("pair_of_p", sloped && !config.split_dkdv ? "i" : "4 * k + i");
+  bindings.conditions["slopes_shared"] = slopes_shared;
+  if (!config.split_dkdv) {
+    bindings.conditions["keeps_late"] = shape.slopes == SlopesPlace::p;
+    bindings.conditions["signs_apart"] = shape.slopes == SlopesPlace::registers;
+  }
+  bindings.set("slopes_place", slopes_shared ? "in the buffer of dS" : "in registers");
+  bindings.set("slopes_type", slopes_shared ? "u32" : "PackedScores&");
+  bindings.set("pair_of_p", slopes_shared ? "i" : "4 * k + i");
   if (config.split_dkdv) {
     bindings.set("and_slopes", sloped ? ", sloped, score" + dropped : "");
     bindings.set("sloped", sloped ? "sloped" : "p");
   } else {
-    bindings.set("p_of_ds", sloped ? "warpgroup.slopes()" : "p");
-    bindings.set("slopes_of_block", sloped ? ", warpgroup.slopes(), score" + dropped : "");
+    const bool signs_apart = shape.slopes == SlopesPlace::registers;
+    const std::string signed_p = signs_apart ? "signed_p" : "p",
+                      slopes = slopes_shared ? "warpgroup.slopes()" : signed_p;
+    bindings.set("p_of_ds", slopes);
+    bindings.set("slopes_of_block", sloped ? ", " + slopes + ", score" + dropped : "");
   }
   bind_head_dims(problem, &bindings);
   bindings.set("kv_source", bindings.values.at("sequence") + "_tensor_map");
@@ -301,6 +319,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   if (config.split_dkdv) bindings.conditions["dk_first"] = config.dk_first;
   bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.conditions["fused_dbias"] = config.fused_dbias;
+  bindings.set("dq_scale", scale_of_ds(problem, config));
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
   bindings.set("convert_warps", "kWarpgroupWarps");
@@ -348,7 +367,8 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     if (of_keys ? !adds_key_sums(config) : config.fused_convert) continue;
     TemplateBindings bindings;
     KernelLaunch launch = convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q,
-                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true, &bindings);
+                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true,
+                                         scale_of_ds(problem, config), &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
   if (problem.sink) {

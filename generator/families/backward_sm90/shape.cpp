@@ -56,6 +56,17 @@ int fewest_dq_registers(int accumulators) {
 // What the warpgroup that only loads keeps: the fewest that setmaxnreg takes.
 constexpr int kProducerRegisters = 24;
 
+// left: registers of a thread beside accumulators. A second P of 16 bits fits beside others by kernels of which ptxas
+// spills some, or none.
+SlopesPlace slopes_place(const AttentionProblem& problem, const KernelConfig& config, int left) {
+  constexpr int kOthers = 32;
+  if (!has_slopes(problem)) return SlopesPlace::none;
+  if (config.split_dkdv) return SlopesPlace::registers;
+  if (problem.softcap != 0) return SlopesPlace::shared;
+  if (config.overlap == Overlap::none) return SlopesPlace::p;
+  return config.block_q / 4 + kOthers <= left ? SlopesPlace::registers : SlopesPlace::shared;
+}
+
 }  // namespace
 
 int do_stages_of(const KernelConfig& config) { return config.do_stages > 0 ? config.do_stages : config.stages; }
@@ -151,6 +162,7 @@ BackwardSm90Shape backward_sm90_shape(const AttentionProblem& problem, const Ker
   constexpr int kOthersWithPairs = 40;
   const int limit = shape.softmax_registers > 0 ? shape.softmax_registers : shape.launch_registers;
   shape.whole_apart = shape.softmax_accumulators + kOthersWithPairs <= limit;
+  shape.slopes = slopes_place(problem, config, limit - shape.softmax_accumulators);
   return shape;
 }
 

@@ -47,6 +47,17 @@ struct DqShares {
   int row_tiles = 0, queries = 0;
 };
 
+/// Whether dS takes another P than dV does: times the derivative of a softcap, or with signs that say what dropout
+/// keeps.
+inline bool has_slopes(const AttentionProblem& problem) { return problem.softcap != 0 || problem.dropout != 0; }
+/// Where that P waits for dP.
+enum class SlopesPlace {
+  none,       ///< there is none
+  p,          ///< it is P until dS has been made, since the product for dV comes later
+  registers,  ///< beside P
+  shared,     ///< in the buffer of dS, where registers are short
+};
+
 /// What follows from a config and a head dim for the sm90 kernel of key tiles: sizes, offsets and register needs. Pure
 /// arithmetic. Assumes fields that pass the first checks of infeasibility() (tiles of keys that are multiples of 64).
 struct BackwardSm90Shape {
@@ -64,11 +75,8 @@ struct BackwardSm90Shape {
   int launch_registers = 0;  ///< of each thread as the launch takes them
   int dq_registers = 0;      ///< of the one that loads, after setmaxnreg; 0: none, all keep what the launch took
   int softmax_registers = 0;
+  SlopesPlace slopes = SlopesPlace::none;
 };
-
-/// Whether dS takes another P than dV does: times the derivative of a softcap, or with signs that say what dropout
-/// keeps.
-inline bool has_slopes(const AttentionProblem& problem) { return problem.softcap != 0 || problem.dropout != 0; }
 
 /// Blocks of dO that shared memory holds: what the config says, else as many as of Q.
 int do_stages_of(const KernelConfig& config);

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "generator/problem/attention_problem.h"
-#include "generator/problem/dropout.h"
 
 namespace attune {
 
@@ -16,12 +15,9 @@ inline constexpr std::string_view kTerms[] = {"softcap", "alibi",   "bias",    "
 inline constexpr double kAluOfSharedAlibi = 1.5, kAluOfAlibi = 3;
 
 /// What dropout's random bits take of an element, in instructions of the ALU: half of it are wide products, which are
-/// slower, and exclusive ors of the rounds, the rest compares and selects. Sixteen bits take twice the rounds.
-inline double alu_of_dropout(const AttentionProblem& problem) {
-  constexpr double kOfEightBits = 4.5, kOfSixteenBits = 8;
-  return problem.dropout == 0 ? 0 : dropout_rule(problem.dropout).bits == 8 ? kOfEightBits : kOfSixteenBits;
-}
+/// slower, and exclusive ors of the rounds, the rest compares and selects.
+inline double alu_of_dropout(const AttentionProblem& problem) { return problem.dropout == 0 ? 0 : 4.75; }
 /// In backward, beside these: bits are turned, and dP is kept or not.
-inline constexpr double kAluOfKeptGradient = 2.5;
+inline constexpr double kAluOfKeptGradient = 1.75;
 
 }  // namespace attune

@@ -201,6 +201,13 @@ __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   return r;
 }
 
+// The greater ones of two signed numbers each.
+__device__ __forceinline__ u32 max_s16x2(u32 a, u32 b) {
+  u32 r;
+  asm("max.s16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
 // The number of the highest bit that is set in x, which is not 0.
 __device__ __forceinline__ u32 bfind_b32(u32 x) {
   u32 r;

@@ -132,6 +132,12 @@ inline u32 prmt_b32(u32 a, u32 b, u32 selector) {
   return r;
 }
 
+// The greater ones of two signed numbers each.
+inline u32 max_s16x2(u32 a, u32 b) {
+  const auto half = [](u32 x, u32 y) { return ((x ^ 0x8000u) & 0xffffu) > ((y ^ 0x8000u) & 0xffffu) ? x & 0xffffu : y & 0xffffu; };
+  return half(a, b) | half(a >> 16, b >> 16) << 16;
+}
+
 // The number of the highest bit that is set in x, which is not 0.
 inline u32 bfind_b32(u32 x) {
   u32 r = 0;
