@@ -127,6 +127,22 @@ TEST_CASE("a kernel that is too slow to compile is a failure with its reason", "
   CHECK(document.at("failures").at(0).at("problem") == "forward bf16 b1 hq1 sq512 d128");
 }
 
+TEST_CASE("compile takes the problems of a model, and says what it leaves out", "[nvrtc]") {
+  const TemporaryFolder folder;
+  const std::string model = folder.file("config.json");
+  write_file(model, R"({"num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 16, "attention_dropout": 0.0,
+                        "layer_types": ["full_attention", "chunked_attention"]})");
+  const CommandResult result = run_attune(
+      words("compile --target a100 --max-candidates 1 --json --prefill 1x512,2x512 --tensor-parallel 2 --model " +
+            model),
+      with_cache(folder.file("cache")));
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  CHECK(result.json().at("problems") == 2);
+  CHECK(result.json().at("failed") == 0);
+  CHECK_THAT(result.err, ContainsSubstring("config.json: layers of chunked_attention are no problem of Attune's"));
+}
+
 TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string shapes = folder.file("shapes.json");
@@ -140,6 +156,14 @@ TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[
   refused("--shapes " + shapes, "shapes.json, row 2");
   refused("--shapes " + shapes + " --seq 16", "--shapes already names the problems");
   refused("--shapes " + (folder.file("none.csv")), "none.csv cannot be read");
+  const std::string model = folder.file("config.json");
+  write_file(model, R"({"num_attention_heads": 6, "head_dim": 64})");
+  refused("--model " + model + " --shapes " + shapes, "--shapes and --model both name the problems");
+  refused("--model " + model + " --seq 16", "--model already names the problems");
+  refused("--model " + model + " --tensor-parallel 4", "config.json: 6 query heads and 6 key heads cannot be shared");
+  refused("--model " + model + " --tensor-parallel -1", "--tensor-parallel is -1");
+  refused("--model " + model + " --prefill 4096", "--prefill: '4096' is not BATCHxTOKENS");
+  refused("--decoding 8x4096", "name its --model config.json");
   refused("", "--seq");
   refused("--seq 16 --head-dim 64 --shard 3/2", "\"3/2\"");
   refused("--seq 16 --head-dim 64 --shard auto/0", "\"auto/0\"");

@@ -1,26 +1,29 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "generator/problem/attention_problem.h"
 #include "tuner/cli/command_line.h"
 #include "tuner/cli/problem_options.h"
+#include "tuner/sweep/model_problems.h"
 #include "tuner/sweep/shapes_file.h"
 #include "tuner/sweep/shard.h"
 
 namespace attune::cli {
 
-/// --shapes and --shard: many problems in place of the one that the problem flags name.
+/// --shapes, --model and --shard: many problems in place of the one that the problem flags name.
 class ShapesOptions {
  public:
   /// `shard_of`: what a shard is a part of, such as "kernel".
   void add_to(CommandLine& verb, const std::string& shard_of);
 
-  bool given() const { return !file_.empty(); }
-  const std::string& file() const { return file_; }
-  /// The problems of the file, else the one of the flags, which has no name. Throws Error(io), Error(invalid_argument)
-  /// that names the flag.
+  bool given() const { return !file_.empty() || !model_.empty(); }
+  /// The list, or the model's configuration.
+  const std::string& file() const { return file_.empty() ? model_ : file_; }
+  /// The problems of the file or of the model, else the one of the flags, which has no name. What of a model is left
+  /// out is said on stderr. Throws Error(io), Error(invalid_argument) that names the flag.
   std::vector<NamedProblem> named_problems(const ProblemOptions& one) const;
   /// The same without names.
   std::vector<AttentionProblem> problems(const ProblemOptions& one) const;
@@ -28,7 +31,10 @@ class ShapesOptions {
   Shard shard() const;
 
  private:
-  std::string file_, shard_;
+  ModelUse model_use() const;
+
+  std::string file_, model_, training_, prefill_, decoding_, shard_;
+  std::int64_t tensor_parallel_ = 0;
 };
 
 }  // namespace attune::cli
