@@ -36,6 +36,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
 //% if programmatic_launch
   griddepcontrol_wait();
 //% end
+//% if followed
+  griddepcontrol_launch_dependents();  // the next kernel reads what was there before this one
+//% end
 //% if packed_sequences
   const i32 number = static_cast<i32>(block_index()) % args.${tiles}, batch_head = static_cast<i32>(block_index()) / args.${tiles};
   const TileOfSequence found(args.${begins}, args.batch, args.${all_rows}, number, kTileRows);

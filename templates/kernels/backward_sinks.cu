@@ -45,6 +45,9 @@ __device__ __forceinline__ float with_query(float sum, float sink, float lse, fl
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_constant__ Arguments args) {
+//% if waits_first
+  griddepcontrol_wait();
+//% end
   const i32 head = static_cast<i32>(block_index());
   const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
@@ -91,5 +94,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ${entry}(const __grid_con
   if (warp != 0) return;
   sum = warp_sum(lane < kWarps ? bits_to_f32(ld_shared_b32(shared + kFloat * lane)) : 0.0f);
   if (lane == 0) st_global_f32(args.d_sinks + head, sum${per_share});
+//% if waits_last
+  griddepcontrol_wait();  // a launch ends no earlier than the one before it, beside which this one has run
+//% end
 }
 //% include primitives/entry/${target}

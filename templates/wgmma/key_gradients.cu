@@ -13,8 +13,8 @@ struct KeyGradients {
 //% end
   ScoreFragments s, dp;
   PackedScores p, ds;
-//% if signs_apart
-  PackedScores signed_p;  // Pᵀ, negative where dropout keeps nothing of it
+//% if slopes_apart
+  PackedScores sloped;  // what dSᵀ is made of
 //% end
   GradientFragments dk, dv;
 //% if dq_by_softmax
@@ -101,8 +101,15 @@ struct KeyGradients {
 //% if !dropout
     pack_scores(p, s);
 //% end
-//% if signs_apart
-    keep_scores(p, signed_p);
+//% if slopes_apart
+//% if dropout
+//% if capped
+    pack_scores(p, s);
+    drop_scores(p, sloped);
+//% else
+    keep_scores(p, sloped);
+//% end
+//% end
 //% end
   }
   __device__ __forceinline__ void differentiate_scores(${delta_parameter}) {

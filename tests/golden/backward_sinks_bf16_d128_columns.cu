@@ -1,4 +1,4 @@
-// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source b4c6473309fd2a43
+// attune backward bf16 d128 sink sm90 q64 kv128 st3 overlap=within dq=atomic · source 603e0148fd57de26
 //
 // Computes the gradient of each query head's sink from LSE and what another kernel has left of each query:
 //
@@ -7,7 +7,7 @@
 // A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
 // the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
 
-namespace attune_c4d9887d76a322da {
+namespace attune_160ae4fbf29717a9 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -82,6 +82,10 @@ __device__ __forceinline__ float bits_to_f32(u32 x) {
 
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
+
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
+// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
 struct Arguments {
@@ -172,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
   if (warp != 0) return;
   sum = warp_sum(lane < kWarps ? bits_to_f32(ld_shared_b32(shared + kFloat * lane)) : 0.0f);
   if (lane == 0) st_global_f32(args.d_sinks + head, sum);
+  griddepcontrol_wait();  // a launch ends no earlier than the one before it, beside which this one has run
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_c4d9887d76a322da
+}  // namespace attune_160ae4fbf29717a9

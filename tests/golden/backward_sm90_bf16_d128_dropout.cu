@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal softcap dropout sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 1479dc535ca10207
+// attune backward bf16 d128 causal softcap dropout sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 54aa9bd76f5e2211
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -28,7 +28,7 @@
 //   164992  barriers
 //   165104  end
 
-namespace attune_84689ed3b1e3eb00 {
+namespace attune_8611acfa18f78733 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -224,13 +224,6 @@ __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32
 
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
-__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 
 // The element (row l / 4, columns 2 (l % 4) and + 1) of the transposed matrix, of which each lane gives those of the matrix.
@@ -1037,13 +1030,12 @@ struct BlockColumns {
 using LseColumns = BlockColumns<1, true>;
 using DeltaColumns = BlockColumns<1, false>;
 
-// Turns Sᵀ into Pᵀ, and, in 16 bits and in the buffer of dS, into Pᵀ times the derivative of the scores' change, of which dS is made: negative where dropout keeps
-// nothing. Of what it keeps p is Pᵀ in 16 bits. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, u32 slopes, const ScoreFunction& score, PackedScores& packed, const Arguments& args, const KeyDropout& dropout, i32 block, float scale_log2, const LseColumns& lse) {
+// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS is made: negative where dropout keeps
+// nothing. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score, const Arguments& args, const KeyDropout& dropout, i32 block, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
-    u32 words[4];
     const KeptElements kept = dropout.of_queries(args, block * kQuerySteps + k);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
@@ -1055,10 +1047,8 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, u32 slopes, cons
         p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(changed, scale_log2, -column_of(columns, 2 * i + e))));
         sloped[e] = score.slope(p, changed);
       }
-      words[i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
-      packed[4 * k + i] = kept.of_pair(pack_elements(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]), i % 2, i / 2);
+      slopes[4 * k + i] = kept.signs_of_pair(pack_elements(sloped[0], sloped[1]), i % 2, i / 2);
     }
-    stmatrix_x4_trans(slopes + k * 16 * kPanelBytes, words);
   }
 }
 
@@ -1068,21 +1058,24 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
+// What is kept of scores in 16 bits: the sign of `signs` is set elsewhere.
+__device__ __forceinline__ void drop_scores(PackedScores& packed, const PackedScores& signs) {
+#pragma unroll
+  for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] &= ~prmt_b32(signs[i], signs[i], 0xbb99u);
+}
+
 // P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta is.
 __device__ __forceinline__ float dropped_difference(float p, float dp, float delta) { return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta); }
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-// P, times the derivative of the scores' change, lies in shared memory from `slopes` on.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, const DeltaColumns& delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
     const Vec4F32 columns = delta.of(k);
-    u32 p[4];
-    ldmatrix_x4_trans(p, slopes + k * 16 * kPanelBytes);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
-      const u32 pair = p[i];
+      const u32 pair = p[4 * k + i];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
       low = dropped_difference(cvt_f32_low_bf16(pair), low, column_of(columns, 2 * i));
       high = dropped_difference(cvt_f32_high_bf16(pair), high, column_of(columns, 2 * i + 1));
@@ -1239,9 +1232,6 @@ struct SoftmaxWarpgroup {
   }
 
 
-  // Pᵀ times the derivative of the scores' change waits where dSᵀ of the block is to lie, each warp's in its own part: registers are short until dPᵀ has
-  // come.
-  __device__ __forceinline__ u32 slopes() const { return place_of_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key_of_warp()); }
   // Until the buffer of the block's dS is free.
   __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
   // Hands dSᵀ of a block to all softmax warpgroups.
@@ -1363,6 +1353,7 @@ struct KeyGradients {
   ScoreFunction score;
   ScoreFragments s, dp;
   PackedScores p, ds;
+  PackedScores sloped;  // what dSᵀ is made of
   GradientFragments dk, dv;
   DqShare dq;
 
@@ -1383,12 +1374,12 @@ struct KeyGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked, const LseColumns& lse) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    warpgroup.wait_ds();
-    exponentiate(s, warpgroup.slopes(), score, p, args, warpgroup.dropout(tile), block, args.softmax_scale_log2, lse);
-    bar_warp_sync();
+    exponentiate(s, sloped, score, args, warpgroup.dropout(tile), block, args.softmax_scale_log2, lse);
+    pack_scores(p, s);
+    drop_scores(p, sloped);
   }
   __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
-    differentiate(dp, warpgroup.slopes(), delta);
+    differentiate(dp, sloped, delta);
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
@@ -1515,4 +1506,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_84689ed3b1e3eb00
+}  // namespace attune_8611acfa18f78733

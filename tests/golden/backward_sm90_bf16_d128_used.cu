@@ -1,4 +1,4 @@
-// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source adb4b381aed1a381
+// attune backward bf16 d128 causal softcap sink used sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source de5fc1c32ed372c7
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -27,7 +27,7 @@
 //   164864  barriers
 //   164976  end
 
-namespace attune_6871e34a61fe0a29 {
+namespace attune_22f4a6f63304851c {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -210,13 +210,6 @@ __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32
 
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
-__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 
 // The same, where the lanes give the elements of the transposed matrices.
@@ -947,13 +940,12 @@ struct BlockColumns {
 using LseColumns = BlockColumns<1, true>;
 using DeltaColumns = BlockColumns<1, false>;
 
-// Turns Sᵀ into Pᵀ, and, in 16 bits and in the buffer of dS, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
+// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
 // only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, u32 slopes, const ScoreFunction& score, float scale_log2, const LseColumns& lse) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
-    u32 words[4];
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       float sloped[2];
@@ -964,9 +956,8 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, u32 slopes, cons
         p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(changed, scale_log2, -column_of(columns, 2 * i + e))));
         sloped[e] = score.slope(p, changed);
       }
-      words[i] = pack_elements(sloped[0], sloped[1]);
+      slopes[4 * k + i] = pack_elements(sloped[0], sloped[1]);
     }
-    stmatrix_x4_trans(slopes + k * 16 * kPanelBytes, words);
   }
 }
 
@@ -978,16 +969,13 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
 
 // Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
 // below it.
-// P, times the derivative of the scores' change, lies in shared memory from `slopes` on.
-__device__ __forceinline__ void differentiate(ScoreFragments& dp, u32 slopes, const DeltaColumns& delta) {
+__device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
     const Vec4F32 columns = delta.of(k);
-    u32 p[4];
-    ldmatrix_x4_trans(p, slopes + k * 16 * kPanelBytes);
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
-      const u32 pair = p[i];
+      const u32 pair = p[4 * k + i];
       float &low = dp[8 * k + 2 * i], &high = dp[8 * k + 2 * i + 1];
       low = cvt_f32_low_bf16(pair) * (low - column_of(columns, 2 * i));
       high = cvt_f32_high_bf16(pair) * (high - column_of(columns, 2 * i + 1));
@@ -1141,9 +1129,6 @@ struct SoftmaxWarpgroup {
   }
 
 
-  // Pᵀ times the derivative of the scores' change waits where dSᵀ of the block is to lie, each warp's in its own part: registers are short until dPᵀ has
-  // come.
-  __device__ __forceinline__ u32 slopes() const { return place_of_scores(shared + kDsOffset + ds.stage * kDsTileBytes, first_key_of_warp()); }
   // Until the buffer of the block's dS is free.
   __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
   // Hands dSᵀ of a block to all softmax warpgroups.
@@ -1265,6 +1250,7 @@ struct KeyGradients {
   ScoreFunction score;
   ScoreFragments s, dp;
   PackedScores p, ds;
+  PackedScores sloped;  // what dSᵀ is made of
   GradientFragments dk, dv;
   DqShare dq;
 
@@ -1285,13 +1271,11 @@ struct KeyGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked, const LseColumns& lse) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    warpgroup.wait_ds();
-    exponentiate(s, warpgroup.slopes(), score, args.softmax_scale_log2, lse);
-    bar_warp_sync();
+    exponentiate(s, sloped, score, args.softmax_scale_log2, lse);
     pack_scores(p, s);
   }
   __device__ __forceinline__ void differentiate_scores(const DeltaColumns& delta) {
-    differentiate(dp, warpgroup.slopes(), delta);
+    differentiate(dp, sloped, delta);
     pack_scores(ds, dp);
     warpgroup.publish(ds);
   }
@@ -1417,4 +1401,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_6871e34a61fe0a29
+}  // namespace attune_22f4a6f63304851c

@@ -32,7 +32,7 @@ Arguments convert_arguments(const AttentionProblem& problem, bool of_keys) {
 }  // namespace
 
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool transposed, bool programmatic, const std::string& ds_scale,
+                            bool transposed, bool programmatic, bool followed, const std::string& ds_scale,
                             TemplateBindings* bindings) {
   KernelLaunch launch;
   if (of_keys) launch.entry = "attune_backward_convert_keys";
@@ -40,6 +40,7 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   launch.threads = kThreadsOfRows;
   launch.programmatic_launch = programmatic;
   bindings->conditions["programmatic_launch"] = programmatic;
+  bindings->conditions["followed"] = followed;
   launch.rows_per_tile = rows;
   launch.arguments = ArgumentLayout::of(convert_arguments(problem, of_keys));
   bindings->set("threads", launch.threads);

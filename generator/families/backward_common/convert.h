@@ -16,10 +16,11 @@ inline constexpr Buffer kDqSums{"d_q_sums", "float*"}, kDkSums{"d_k_sums", "floa
 /// The launch of kernels/backward_convert, not rendered yet: dQ from its sums, or with `of_keys` dK and dV from
 /// theirs, for tiles of `rows`; and what its template is bound to beside the type and the head dim. transposed: the
 /// sums lie as mma_sync/sums_place_transposed says. programmatic: it may begin while the kernel before it runs, and
-/// waits for that one's sums. ds_scale: what multiplies sums of products with dS, as ds_scale() of
+/// waits for that one's sums. followed: a programmatic launch follows, which may begin when this one's CTAs have seen
+/// the end of the launch before. ds_scale: what multiplies sums of products with dS, as ds_scale() of
 /// text/attention_bindings.h has it.
 KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool transposed, bool programmatic, const std::string& ds_scale,
+                            bool transposed, bool programmatic, bool followed, const std::string& ds_scale,
                             TemplateBindings* bindings);
 
 /// The partial mma_sync/sums_* by which a device adds to sums: four elements of a lane at once, or one by one.

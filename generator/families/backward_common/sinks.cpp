@@ -14,12 +14,15 @@ constexpr int kThreads = 1024;
 
 }  // namespace
 
-KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order,
+KernelLaunch sinks_launch(const AttentionProblem& problem, int block_q, StatisticsOrder order, SinksStart start,
                           TemplateBindings* bindings) {
   KernelLaunch launch;
   launch.tile_rows = TileRows::of_batch;
   launch.rows_per_tile = block_q;
   launch.threads = kThreads;
+  launch.programmatic_launch = start != SinksStart::after;
+  bindings->conditions["waits_first"] = start == SinksStart::programmatic;
+  bindings->conditions["waits_last"] = start == SinksStart::beside;
   launch.shared_bytes = kThreads / 32 * sizeof(float);
   Arguments fields;
   append_pointers(&fields, {Operand::sinks, Operand::lse, Operand::d_sinks});

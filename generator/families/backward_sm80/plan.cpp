@@ -141,7 +141,7 @@ class Launches {
 
   void add_sinks() {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(problem_, config_.block_q, kOrder, &bindings);
+    KernelLaunch launch = sinks_launch(problem_, config_.block_q, kOrder, SinksStart::after, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
 
@@ -155,7 +155,7 @@ class Launches {
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
     KernelLaunch launch = convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q,
-                                         false, false, ds_scale(problem_), &bindings);
+                                         false, false, false, ds_scale(problem_), &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 

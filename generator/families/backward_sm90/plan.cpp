@@ -245,7 +245,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.conditions["slopes_shared"] = slopes_shared;
   if (!config.split_dkdv) {
     bindings.conditions["keeps_late"] = shape.slopes == SlopesPlace::p;
-    bindings.conditions["signs_apart"] = shape.slopes == SlopesPlace::registers;
+    bindings.conditions["slopes_apart"] = shape.slopes == SlopesPlace::registers;
   }
   bindings.set("slopes_place", slopes_shared ? "in the buffer of dS" : "in registers");
   bindings.set("slopes_type", slopes_shared ? "u32" : "PackedScores&");
@@ -254,9 +254,9 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
     bindings.set("and_slopes", sloped ? ", sloped, score" + dropped : "");
     bindings.set("sloped", sloped ? "sloped" : "p");
   } else {
-    const bool signs_apart = shape.slopes == SlopesPlace::registers;
-    const std::string signed_p = signs_apart ? "signed_p" : "p",
-                      slopes = slopes_shared ? "warpgroup.slopes()" : signed_p;
+    const std::string slopes = slopes_shared                            ? "warpgroup.slopes()"
+                               : shape.slopes == SlopesPlace::registers ? "sloped"
+                                                                        : "p";
     bindings.set("p_of_ds", slopes);
     bindings.set("slopes_of_block", sloped ? ", " + slopes + ", score" + dropped : "");
   }
@@ -363,17 +363,20 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     add("backward_delta", std::move(launch), std::move(bindings));
   }
   add("backward_sm90", key_tile_launch(problem, config, device), key_tile_bindings(problem, config, device, target));
+  const bool converts_keys = adds_key_sums(config), converts_queries = !config.fused_convert;
   for (const bool of_keys : {false, true}) {
-    if (of_keys ? !adds_key_sums(config) : config.fused_convert) continue;
+    if (of_keys ? !converts_keys : !converts_queries) continue;
+    const bool followed = problem.sink && (of_keys || !converts_keys);
     TemplateBindings bindings;
     KernelLaunch launch = convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q,
-                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true,
+                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true, followed,
                                          scale_of_ds(problem, config), &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
   if (problem.sink) {
     TemplateBindings bindings;
-    KernelLaunch launch = sinks_launch(problem, config.block_q, kOrder, &bindings);
+    const SinksStart start = converts_keys || converts_queries ? SinksStart::beside : SinksStart::programmatic;
+    KernelLaunch launch = sinks_launch(problem, config.block_q, kOrder, start, &bindings);
     render("backward_sinks", std::move(launch), std::move(bindings));
   }
   if (problem.bias_gradient && !config.fused_dbias) {

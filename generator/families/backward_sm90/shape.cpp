@@ -56,15 +56,15 @@ int fewest_dq_registers(int accumulators) {
 // What the warpgroup that only loads keeps: the fewest that setmaxnreg takes.
 constexpr int kProducerRegisters = 24;
 
-// left: registers of a thread beside accumulators. A second P of 16 bits fits beside others by kernels of which ptxas
-// spills some, or none.
+// left: registers of a thread beside accumulators. A second P of 16 bits fits beside so many others by kernels of which
+// ptxas spills some, or none: those of a tanh are more, but for tiles whose warpgroups compute dQ themselves.
 SlopesPlace slopes_place(const AttentionProblem& problem, const KernelConfig& config, int left) {
-  constexpr int kOthers = 32;
+  const bool dq_by_softmax = config.dq_by == DqWarpgroups::softmax;
+  const int others = problem.softcap != 0 && !dq_by_softmax ? 60 : 32;
   if (!has_slopes(problem)) return SlopesPlace::none;
   if (config.split_dkdv) return SlopesPlace::registers;
-  if (problem.softcap != 0) return SlopesPlace::shared;
-  if (config.overlap == Overlap::none) return SlopesPlace::p;
-  return config.block_q / 4 + kOthers <= left ? SlopesPlace::registers : SlopesPlace::shared;
+  if (problem.softcap == 0 && config.overlap == Overlap::none) return SlopesPlace::p;
+  return config.block_q / 4 + others <= left ? SlopesPlace::registers : SlopesPlace::shared;
 }
 
 }  // namespace
