@@ -115,8 +115,51 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
       CHECK(merged.status == 0);
       CHECK(merged.json().at("new") == expected);
     }
+    const std::string third = folder.file("third.db");
+    TuningDatabase(third).append(row("sm80 q64 kv128 w4 st2", 6));
+    const CommandResult several = run_attune({"db", "merge", other, third, "--json"}, environment);
+    CHECK(several.status == 0);
+    CHECK(several.json().at("new") == 1);
+    CHECK(several.json().at("known") == 1);
+    CHECK(several.json().at("from") == std::vector<std::string>{other, third});
+    TuningDatabase(third).append(row("sm80 q32 kv128 w2 st2", 6));
+    const CommandResult none = run_attune({"db", "merge", third, folder.file("none.db"), "--json"}, environment);
+    CHECK(none.status == 2);
+    CHECK(run_attune({"db", "merge", third, "--json"}, environment).json().at("new") == 1);  // nothing was stored of it
     CHECK(run_attune({"db", "merge", folder.file("none.db")}, environment).status == 2);
     CHECK_FALSE(std::filesystem::exists(folder.file("none.db")));
+  }
+  SECTION("status says which problems of a list are tuned, for each GPU model") {
+    const std::string shapes = folder.file("shapes.json");
+    write_file(shapes, R"(["forward bf16 b2 hq8 sq1024 d64 causal",
+                           {"name": "prefill", "problem": "forward bf16 b2 hq8 sq2048 d64 causal"}])");
+    const CommandResult found = run_attune({"db", "status", "--shapes", shapes, "--json"}, environment);
+    INFO(found.out << found.err);
+    CHECK(found.status == 1);
+    CHECK(found.json().at("status") == "not_tuned");
+    const nlohmann::json problems = found.json().at("problems");
+    REQUIRE(problems.size() == 2);
+    CHECK(problems.at(0).at("state") == "stale");  // rows by hand are of no kernel
+    CHECK(problems.at(0).at("database") == file);
+    CHECK(problems.at(1).at("state") == "missing");
+    CHECK(problems.at(1).at("name") == "prefill");
+    CHECK(problems.at(1).at("device") == "NVIDIA H200");
+    const CommandResult text = run_attune({"db", "status", file, file, "--shapes", shapes, "--target", "h100"});
+    CHECK_THAT(text.out, ContainsSubstring("0 tuned, 0 stale, 0 failed, 2 missing") && ContainsSubstring("missing") &&
+                             ContainsSubstring("[prefill]"));
+    CHECK_THAT(run_attune({"db", "status", "--shapes", shapes, "--format", "csv"}, environment).out,
+               ContainsSubstring("problem,name,device,sm_count,state"));
+    const std::string system = folder.file("presets.db");
+    REQUIRE(run_attune({"db", "export", "--output", exported}, environment).status == 0);
+    REQUIRE(run_attune({"db", "ship", exported, "--output", system}).status == 0);
+    CHECK_THAT(run_attune({"db", "status", "--presets", "--shapes", shapes},
+                          {{"ATTUNE_SYSTEM_DATABASE", system}, {"ATTUNE_DATABASE", other}})
+                   .out,
+               ContainsSubstring("0 tuned, 1 stale, 0 failed, 1 missing"));
+    CHECK_THAT(run_attune({"db", "status"}, environment).err, ContainsSubstring("name the problems that are wanted"));
+    CHECK(run_attune({"db", "status", folder.file("none.db"), "--shapes", shapes}).status == 2);
+    CHECK_THAT(run_attune({"db", "status", "--shapes", shapes}, {{"ATTUNE_DATABASE", other}}).err,
+               ContainsSubstring("name the model with --target"));
   }
   SECTION("prune says what goes, and --dry-run leaves it") {
     const std::vector<std::string> prune = {"db", "prune", "--keep-latest", "1", "--failed-older-than", "30"};

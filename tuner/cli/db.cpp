@@ -3,6 +3,7 @@
 #include "generator/error.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/db_maintenance.h"
+#include "tuner/cli/db_status.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
 #include "tuner/cli/output.h"
@@ -158,7 +159,8 @@ std::vector<Verb> make_db(CommandLine& command) {
   best_options->config.add_database_to(*best_verb);
   best_options->output.add_with_table_to(*best_verb);
   std::vector<Verb> verbs = {{list_verb, [list_options] { return list(*list_options); }},
-                             {best_verb, [best_options] { return best(*best_options); }}};
+                             {best_verb, [best_options] { return best(*best_options); }},
+                             make_db_status(*db)};
   for (Verb& verb : make_db_maintenance(*db)) verbs.push_back(std::move(verb));
   return verbs;
 }

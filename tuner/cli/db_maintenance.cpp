@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 struct MaintenanceOptions {
   OutputOptions output;
   ConfigOptions config;
-  std::string file;                // the other file of export, import, merge and ship
-  std::vector<std::string> files;  // the exports of ship
+  std::string file;                // the other file of export, import, carry and ship
+  std::vector<std::string> files;  // the exports of ship, the databases of merge
   bool best = false;
   PruneRules rules;
   bool dry_run = false;
@@ -146,26 +146,27 @@ int export_rows(const MaintenanceOptions& options) {
 }
 
 /// Stores rows that came from elsewhere and says how many were new.
-int store(const MaintenanceOptions& options, const std::vector<Measurement>& rows, std::int64_t omitted) {
+int store(const MaintenanceOptions& options, const std::vector<std::string>& from, const std::vector<Measurement>& rows,
+          std::int64_t omitted) {
   const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
   const TuningDatabase::Appended appended = database->append_all(rows);
   if (options.output.json) {
     print_json({{"status", "ok"},
                 {"database", database->path().string()},
-                {"from", options.file},
+                {"from", from},
                 {"new", appended.added},
                 {"known", appended.known},
                 {"left_out", omitted}});
   } else {
     print_field("database", database->path().string());
-    print_field("from", options.file);
+    for (const std::string& file : from) print_field("from", file);
     print_field("rows", fmt::format("{} new, {} known", appended.added, appended.known));
   }
   return kOk;
 }
 
 int import_rows(const MaintenanceOptions& options) {
-  return store(options, import_measurements(read_input_file(options.file), options.file), 0);
+  return store(options, {options.file}, import_measurements(read_input_file(options.file), options.file), 0);
 }
 
 int ship(const MaintenanceOptions& options) {
@@ -184,12 +185,18 @@ int ship(const MaintenanceOptions& options) {
 }
 
 int merge(const MaintenanceOptions& options) {
-  // A database that was never begun: whoever names one here meant another.
-  std::error_code unknown;
-  if (fs::file_size(options.file, unknown) == 0 && !unknown)
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} is empty: name the database to merge", options.file));
-  const DatabaseContents other = read(options.file, Damage::refuse);
-  return store(options, other.rows, left_out(other));
+  std::vector<Measurement> rows;
+  std::int64_t omitted = 0;
+  for (const std::string& file : options.files) {
+    // A database that was never begun: whoever names one here meant another.
+    std::error_code unknown;
+    if (fs::file_size(file, unknown) == 0 && !unknown)
+      refuse(fmt::format("{} is empty: name the database to merge", file));
+    DatabaseContents other = read(file, Damage::refuse);
+    omitted += left_out(other);
+    std::move(other.rows.begin(), other.rows.end(), std::back_inserter(rows));
+  }
+  return store(options, options.files, rows, omitted);
 }
 
 int carry(const MaintenanceOptions& options) {
@@ -315,10 +322,11 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
   import_verb->add_option("file", import_options->file, "what `attune db export` wrote; - is standard input")
       .required();
 
-  const auto [merge_verb, merge_options] = add(
-      "merge", "stores the rows of another database; known rows are not stored twice, the other file is not changed",
-      "attune db merge node17.db --database all.db", merge);
-  merge_verb->add_option("other", merge_options->file, "another tuning database").required();
+  const auto [merge_verb, merge_options] =
+      add("merge",
+          "stores the rows of other databases, all or none; known rows are not stored twice, no other file is changed",
+          "attune db merge node17.db --database all.db\nattune db merge shard*.db --database all.db", merge);
+  merge_verb->add_option("others", merge_options->files, "other tuning databases").required();
 
   const auto [carry_verb, carry_options] = add(
       "carry",

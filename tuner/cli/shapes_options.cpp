@@ -22,6 +22,7 @@ void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
   verb.add_option("--decoding", decoding_,
                   "with --model: sequences of one query each, and their keys (default: 32x4096)");
   verb.add_option("--tensor-parallel", tensor_parallel_, "with --model: GPUs that share its heads (default 1)");
+  if (shard_of.empty()) return;
   verb.add_option(
       "--shard", shard_,
       fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array; auto: as the environment of a "

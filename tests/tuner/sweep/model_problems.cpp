@@ -9,7 +9,6 @@
 
 using namespace attune;
 
-
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -118,7 +117,7 @@ TEST_CASE("what no problem says is left out by name, and refused where nothing i
 
   refused(R"({"num_attention_heads": 16, "head_dim": 512})", kTraining,
           "no attention of this model is a problem of Attune's");
-  refused(R"({"num_attention_heads": 16, "head_dim": 512})", kTraining, "head_dim");
+  refused(R"({"num_attention_heads": 16, "head_dim": 512})", kTraining, "head dim 512");
   refused(R"({"num_attention_heads": 128, "hidden_size": 7168, "kv_lora_rank": 512, "v_head_dim": 128})", kTraining,
           "latent attention");
   refused(R"([1])", kTraining, "must be an object, the configuration of a model, not array");
