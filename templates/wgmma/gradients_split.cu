@@ -203,7 +203,7 @@ struct ValueGradients {
 
 // What the second one holds.
 struct KeyGradients {
-//% if dropout
+//% if divides
   const Arguments& args;
 //% end
   SoftmaxWarpgroup warpgroup;
@@ -220,7 +220,7 @@ struct KeyGradients {
   GradientFragments dk;
 
   // Leaves dp unset: the first product overwrites it.
-//% if dropout
+//% if divides
   __device__ __forceinline__ KeyGradients(const Arguments& args, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : args(args), warpgroup(warpgroup), pipe(pipe) {
 //% else
   __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {

@@ -1,4 +1,4 @@
-// attune backward bf16 d256 dropout sm90 q64 kv64 st2 dq=atomic split-dkdv · source 682c21bb25ad5abf
+// attune backward bf16 d256 dropout sm90 q64 kv64 st2 dq=atomic split-dkdv · source d3ec422f0821f5ed
 //
 // Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
 //
@@ -26,7 +26,7 @@
 //   230528  barriers
 //   230672  end
 
-namespace attune_56f0ab3d2cd8ca36 {
+namespace attune_1b9b2dc262494285 {
 
 // #region primitives: of PTX, the instructions that this kernel uses
 using i32 = int;
@@ -1419,7 +1419,6 @@ struct ValueGradients {
 
 // What the second one holds.
 struct KeyGradients {
-  const Arguments& args;
   SoftmaxWarpgroup warpgroup;
   ProbabilityPipe pipe;
   ScoreFragments dp;
@@ -1427,7 +1426,7 @@ struct KeyGradients {
   GradientFragments dk;
 
   // Leaves dp unset: the first product overwrites it.
-  __device__ __forceinline__ KeyGradients(const Arguments& args, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : args(args), warpgroup(warpgroup), pipe(pipe) {
+  __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
@@ -1528,7 +1527,7 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     await_key_sums(args, stored);
     store_dv(args, stored, first_of_warp, values.dv);
   } else {
-    KeyGradients keys(args, warpgroup, pipe);
+    KeyGradients keys(warpgroup, pipe);
     if (walk.any()) {
       keys.wait_operand();
       walk_blocks(args, tile, walk, keys, true);
@@ -1569,4 +1568,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 
-}  // namespace attune_56f0ab3d2cd8ca36
+}  // namespace attune_1b9b2dc262494285

@@ -223,7 +223,10 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
                                                   ", const Arguments& args, const KeyDropout& dropout, i32 block");
   const std::string dropped =
       !drops ? "" : (slopes_shared ? ", p, " : ", ") + std::string("args, warpgroup.dropout(tile), block");
-  if (config.split_dkdv) bindings.set("args_of_keys", drops ? "args, " : "");
+  if (config.split_dkdv) {
+    bindings.conditions["divides"] = divides;
+    bindings.set("args_of_keys", divides ? "args, " : "");
+  }
   if (!adds_key_sums(config)) {
     bindings.set("dk_scale", scale_of_ds(problem, config));
     bindings.set("dv_scale", dv_scale(problem));
