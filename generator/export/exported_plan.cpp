@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -39,7 +40,12 @@ std::string float_text(float value) {
   return digits.find_first_of(".e") == std::string::npos ? digits + ".0f" : digits + "f";
 }
 
-// A name in C of which no name with something behind it is reserved. Hardly a keyword has an underscore.
+// Keywords with an underscore, of C and C++. What ends in _t is kept for types by POSIX.
+constexpr std::string_view kKeywords[] = {
+    "and_eq", "co_await",     "co_return",   "co_yield",      "const_cast",   "not_eq",        "or_eq",
+    "xor_eq", "dynamic_cast", "static_cast", "static_assert", "thread_local", "typeof_unqual", "reinterpret_cast"};
+
+// A name in C of which no name with something behind it is reserved.
 void require_name(const std::string& name) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -47,8 +53,14 @@ void require_name(const std::string& name) {
   constexpr std::size_t kLongest = 64;
   if (!name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), fits) &&
       (name[0] < '0' || name[0] > '9') && name[0] != '_' && name.find("__") == std::string::npos &&
-      name.find('_') != std::string::npos)
-    return;
+      name.find('_') != std::string::npos) {
+    if (!name.ends_with("_t") && std::find(std::begin(kKeywords), std::end(kKeywords), name) == std::end(kKeywords))
+      return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("name '{}': is a word of C, C++ or of the system's headers; take another, such as "
+                            "my_attention",
+                            name));
+  }
   throw Error(ErrorCode::invalid_argument,
               fmt::format("name '{}': must be a name in C with an underscore inside, such as my_attention: at most {} "
                           "letters, digits and single underscores, a letter first",

@@ -94,12 +94,18 @@ std::string loaded_path(void* library, const std::string& asked) {
 // Opens one library; returns false, and says why in `tried`, if it is not a usable NVRTC.
 bool open_library(const std::string& path, NvrtcLibrary& nvrtc, std::string& tried) {
   const ForkGate::Section section;  // a child cannot open a library where a thread was opening one at the fork
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // The loader would wait for who writes to a pipe.
+  std::error_code unknown;
+  const std::filesystem::file_status found = std::filesystem::status(path, unknown);
+  const bool opens =
+      path.find('/') == std::string::npos || !std::filesystem::exists(found) || std::filesystem::is_regular_file(found);
+  void* library = opens ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   const auto refuse = [&](const std::string& why) {
     tried += "\n  " + path + ": " + why;
     if (library != nullptr) dlclose(library);
     return false;
   };
+  if (!opens) return refuse("is no file");
   if (library == nullptr) {
     const char* why = dlerror();
     return refuse(why != nullptr ? why : "cannot be opened");

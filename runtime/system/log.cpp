@@ -38,6 +38,11 @@ int least_on_standard_error() {
   for (const LogLevel level : {LogLevel::debug, LogLevel::info}) {
     if (named == to_string(level)) return static_cast<int>(level);
   }
+  if (!named.empty() && named != to_string(LogLevel::warning)) {
+    say_to_standard_error(LogLevel::warning, "ATTUNE_LOG is '" + std::string(named) +
+                                                 "', which is no level: debug, info, warning and off are; warnings "
+                                                 "are said");
+  }
   return static_cast<int>(LogLevel::warning);
 }
 

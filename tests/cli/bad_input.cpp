@@ -112,6 +112,8 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
       {"show plan --seq 16 --head-dim 64 --limit -1", {"--limit"}},
       {"tune --seq 16 --head-dim 64 --budget 0", {"--budget 0"}},
       {"tune --seq 16 --head-dim 64 --budget nan", {"--budget nan"}},
+      {"tune --seq 16 --head-dim 64 --budget 1d", {"--budget 1d", "10m or 2h"}},
+      {"tune --seq 16 --head-dim 64 --budget -1m", {"--budget -1m"}},
       {"tune --seq 16 --head-dim 64 --max-candidates -1", {"--max-candidates -1"}},
       {"tune --seq 16 --head-dim 64 --trial-timeout -1", {"--trial-timeout -1"}},
       {"bench --seq 16 --head-dim 64 --seconds 0", {"--seconds 0"}},
@@ -195,6 +197,20 @@ TEST_CASE("a missing NVRTC is named with what to do, and show source needs none"
   const CommandResult devices = run_attune(words("devices --json"), environment);
   CHECK(devices.status == 0);
   CHECK(devices.json().at("nvrtc").contains("missing"));
+}
+
+TEST_CASE("an NVRTC that is a pipe or a folder is not waited for", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::map<std::string, std::string> environment = kNoGpu;
+  environment["ATTUNE_CACHE_DIR"] = folder.file("cache");
+  for (const std::string& path : {pipe, folder.file("")}) {
+    environment["ATTUNE_NVRTC"] = path;
+    const CommandResult ptx = run_attune(words("show ptx --seq 16 --head-dim 64 --target a100"), environment);
+    CHECK(ptx.status == 2);
+    CHECK_THAT(ptx.err, ContainsSubstring(path + ": is no file"));
+  }
 }
 
 TEST_CASE("bench refuses a device whose times mean nothing", "[nogpu]") {

@@ -106,6 +106,10 @@ TEST_CASE("export says what is wrong with its arguments", "[nogpu]") {
   };
   CHECK_THAT(refusal(words("export --seq 64 --head-dim 64 --target a100")), ContainsSubstring("--output"));
   CHECK_THAT(refusal(export_to(out, kSmall + " --name 2nd")), ContainsSubstring("must be a name in C"));
+  for (const std::string name : {"static_assert", "thread_local", "size_t", "my_type_t"}) {
+    INFO(name);
+    CHECK_THAT(refusal(export_to(out, kSmall + " --name " + name)), ContainsSubstring("is a word of C"));
+  }
   CHECK_THAT(refusal(export_to(out, "--seq 64 --head-dim 63 --target a100")), ContainsSubstring("head dim 63"));
   std::vector<std::string> infeasible = export_to(out, kSmall + " --config");
   infeasible.push_back("sm90 q128 kv80 st2");

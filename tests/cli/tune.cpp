@@ -18,7 +18,7 @@ TEST_CASE("tune on the emulator: correct, ranked by the cost model, stored, pick
   const TemporaryFolder folder;
   const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("new/tuning.db")}};
   const CommandResult tuned =
-      run_attune(words("tune --max-candidates 3 --budget 100 --json" + kShape + kEmulator), environment);
+      run_attune(words("tune --max-candidates 3 --budget 1.5m --json" + kShape + kEmulator), environment);
   INFO(tuned.err);
   REQUIRE(tuned.status == 0);
   const nlohmann::json document = tuned.json();

@@ -96,7 +96,7 @@ std::string explain_refusal(const CLI::ParseError& error, const CLI::App& where)
     const std::vector<std::string> verbs = names_of_verbs(where);
     return fmt::format("unknown verb '{}'{}; verbs: {}", word, did_you_mean(word, verbs), fmt::join(verbs, ", "));
   }
-  return "a verb is missing";
+  return fmt::format("a verb is missing: {}", fmt::join(names_of_verbs(where), ", "));
 }
 
 // The verb that the first words name, among others that are not read yet.

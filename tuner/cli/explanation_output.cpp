@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "tuner/cli/explanation.h"
 #include "tuner/cli/report.h"
@@ -10,9 +11,12 @@ namespace attune::cli {
 namespace {
 
 /// The sentence for a user who would otherwise take a default config for a tuned one.
-constexpr const char* kNoPresets =
-    "none: no shipped results were found, so none are looked at; a whole build of Attune has them, and "
-    "ATTUNE_SYSTEM_DATABASE names them elsewhere";
+const char* why_no_presets() {
+  const char* const named = std::getenv("ATTUNE_SYSTEM_DATABASE");
+  if (named != nullptr && *named == 0) return "none: ATTUNE_SYSTEM_DATABASE is set and empty, which switches them off";
+  return "none: no shipped results were found, so none are looked at; a whole build of Attune has them, and "
+         "ATTUNE_SYSTEM_DATABASE names them elsewhere";
+}
 
 Json candidate_to_json(const Explained& candidate) {
   Json entry = {{"config", canonical_text(candidate.config)}, {"picked", candidate.picked}};
@@ -137,7 +141,7 @@ void print_explanation(const Explanation& explanation) {
                             : fmt::format("{} ({})", explanation.device.spec.key, explanation.device.spec.name));
   print_field("pick", canonical_text(explanation.choice.config));
   print_field("origin", describe_origin(explanation.choice));
-  if (explanation.no_presets) print_field("presets", kNoPresets);
+  if (explanation.no_presets) print_field("presets", why_no_presets());
   if (!explanation.measured)
     print_field("measured", "nothing was measured for this problem on this device: what follows is the cost model's");
   if (!explanation.tune.empty()) {

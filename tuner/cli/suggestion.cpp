@@ -37,9 +37,12 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   const std::string* best = nullptr;
   std::size_t least = wanted.size() / 4 + 2;
   for (const std::string& candidate : words) {
-    const bool begins = wanted.size() > 1 && letters(candidate).starts_with(wanted);
-    const std::size_t distance = std::min(edit_distance(wanted, letters(candidate)), begins ? std::size_t{1} : least);
-    if (distance >= least || distance >= letters(candidate).size()) continue;
+    const std::string_view known = letters(candidate);
+    std::size_t distance = edit_distance(wanted, known);
+    // Who begins a word means it, and who says more than a flag of some letters may mean that.
+    if (wanted.size() > 1 && known.starts_with(wanted)) distance = 0;
+    if (known.size() > 2 && wanted.starts_with(known)) distance = std::min<std::size_t>(distance, 2);
+    if (distance >= least || distance >= known.size()) continue;
     best = &candidate;
     least = distance;
   }

@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "generator/error.h"
 #include "tuner/cli/compile.h"
@@ -29,7 +31,7 @@ struct TuneOptions {
   DeviceOptions device;
   ConfigOptions config;
   std::string rigor = "measure", space = "whole", progress = "auto";
-  std::optional<double> budget;
+  std::string budget;
   std::optional<int> patience, max_candidates;
   double trial_timeout = 60;
   int compile_workers = -1;
@@ -49,6 +51,17 @@ const Table kTuneTable = {"/results",
                            {"ended_by", "/ended_by"},
                            {"message", "/message"}}};
 
+// "90", "90s", "1.5m", "2h".
+double seconds_of(const char* flag, std::string_view text) {
+  double count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  const double seconds = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error != std::errc{} || !std::isfinite(count) || count <= 0 || seconds == 0)
+    refuse(fmt::format("{} {}: must be a positive number of seconds, or of minutes or hours as 10m or 2h", flag, text));
+  return count * seconds;
+}
+
 SweepOptions sweep_options(const TuneOptions& options) {
   SweepOptions sweep;
   const auto rigor = parse_rigor(options.rigor);
@@ -57,9 +70,7 @@ SweepOptions sweep_options(const TuneOptions& options) {
   const auto extent = parse_space_extent(options.space);
   if (!extent) refuse(fmt::format("--space {}: expected whole or reduced", options.space));
   sweep.extent = *extent;
-  if (options.budget && (!std::isfinite(*options.budget) || *options.budget <= 0))
-    refuse(fmt::format("--budget {}: must be a positive number of seconds", *options.budget));
-  sweep.budget_seconds = options.budget;
+  if (!options.budget.empty()) sweep.budget_seconds = seconds_of("--budget", options.budget);
   if (options.patience && *options.patience < 0)
     refuse(fmt::format("--patience {}: must be at least 1, or 0 to try the whole space", *options.patience));
   sweep.patience = options.patience;
@@ -157,8 +168,8 @@ Verb make_tune(CommandLine& command) {
       "how far the search goes: estimate (candidates are validated, not timed, and ranked by the cost model), "
       "measure (default), patient (many more trials), exhaustive (the whole space)");
   verb->add_option("--budget", options->budget,
-                   "seconds for each problem after which no new trial begins (default 60; patient: 600; exhaustive: no "
-                   "limit)");
+                   "seconds for each problem after which no new trial begins, or 10m, or 2h (default 60; patient: 600; "
+                   "exhaustive: no limit)");
   verb->add_option(
       "--patience", options->patience,
       "trials without an improvement that end the search (default 15 to 40 by the size of the space, patient "

@@ -1,9 +1,14 @@
 #include "attune/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -11,6 +16,7 @@
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 
 using namespace attune;
 
@@ -53,6 +59,25 @@ TEST_CASE("ATTUNE_LOG names the level from which standard error is told", "[nogp
   CHECK(levels("info") == "iw");
   CHECK(levels("debug") == "diw");
   CHECK(levels("off").empty());
+}
+
+TEST_CASE("a level that ATTUNE_LOG does not know is named, and warnings are told", "[nogpu]") {
+  const Restored restored;
+  const attune::testing::TemporaryFolder folder;
+  const std::string path = folder.file("err");
+  ::setenv("ATTUNE_LOG", "verbose", 1);
+  std::fflush(stderr);
+  const int kept = ::dup(2), file = ::open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+  REQUIRE(::dup2(file, 2) == 2);
+  set_log_sink({});
+  const bool warns = logs(LogLevel::warning), informs = logs(LogLevel::info);
+  REQUIRE(::dup2(kept, 2) == 2);
+  ::close(kept);
+  ::close(file);
+  CHECK((warns && !informs));
+  std::ostringstream said;
+  said << std::ifstream(path).rdbuf();
+  CHECK_THAT(said.str(), ContainsSubstring("ATTUNE_LOG is 'verbose', which is no level: debug, info, warning and off"));
 }
 
 TEST_CASE("once a sink was replaced it is no longer running", "[nogpu]") {
