@@ -129,6 +129,15 @@ TEST_CASE("db: export, import, merge, prune, info, doctor and vacuum", "[nogpu]"
     CHECK(run_attune({"db", "merge", folder.file("none.db")}, environment).status == 2);
     CHECK_FALSE(std::filesystem::exists(folder.file("none.db")));
   }
+  SECTION("a path that SQLite does not take is told from a file that cannot be opened") {
+    std::filesystem::path deep = folder.file("deep");
+    while (deep.string().size() < 504) deep /= std::string(50, 'd');
+    std::filesystem::create_directories(deep);
+    REQUIRE(run_attune({"db", "export", "--output", exported}, environment).status == 0);
+    const CommandResult refused = run_attune({"db", "import", exported, "--database", (deep / "a.db").string()});
+    CHECK(refused.status == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("bytes, and SQLite takes 504; name a shorter one"));
+  }
   SECTION("status says which problems of a list are tuned, for each GPU model") {
     const std::string shapes = folder.file("shapes.json");
     write_file(shapes, R"(["forward bf16 b2 hq8 sq1024 d64 causal",

@@ -95,6 +95,19 @@ TEST_CASE("export writes over nothing that it was not told to", "[nogpu]") {
   CHECK(read_file(folder.file("file")) == "in the way");
 }
 
+TEST_CASE("export writes through no link, and its command is one that a shell takes", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string out = folder.file("a b;c"), other = folder.file("other");
+  CHECK_THAT(run_attune(export_to(out, kSmall)).out, ContainsSubstring("cd '" + out + "' && nvcc"));
+  write_file(other, "precious");
+  std::filesystem::remove(out + "/launch.h");
+  std::filesystem::create_symlink(other, out + "/launch.h");
+  const CommandResult forced = run_attune(export_to(out, kSmall + " --force"));
+  CHECK(forced.status == 2);
+  CHECK_THAT(forced.err, ContainsSubstring("launch.h is a link, which --force does not write through"));
+  CHECK(read_file(other) == "precious");
+}
+
 TEST_CASE("export says what is wrong with its arguments", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string out = folder.file("out");

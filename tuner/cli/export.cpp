@@ -22,6 +22,7 @@
 #include "tuner/cli/plan_document.h"
 #include "tuner/cli/problem_options.h"
 #include "tuner/cli/verb.h"
+#include "tuner/database/file_system.h"
 #include "tuner/database/measurement.h"
 #include "tuner/database/output_file.h"
 
@@ -56,6 +57,17 @@ void require_folder(const std::filesystem::path& folder, bool force) {
       ErrorCode::invalid_argument,
       fmt::format("folder {} is not empty: name another one, or write over the files of an export in it with --force",
                   printable(folder.string())));
+}
+
+/// Throws Error(invalid_argument) if a file of the export would be written through a link: what that leads to is
+/// somebody else's.
+void require_no_links(const std::filesystem::path& folder, const std::vector<ExportedFile>& files) {
+  for (const ExportedFile& file : files) {
+    std::error_code error;
+    const std::filesystem::path path = folder / file.name;
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, error)))
+      refuse(fmt::format("{} is a link, which --force does not write through: remove it", printable(path.string())));
+  }
 }
 
 /// The kernels as NVRTC compiles the exported file.
@@ -106,6 +118,7 @@ int run(const ExportVerbOptions& options) {
   files.push_back({"plan.json", json_text(launches, 2) + "\n"});
   if (options.cubin) files.push_back({kCubinFile, cubin_of(files, plan)});
 
+  require_no_links(folder, files);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
@@ -133,7 +146,7 @@ int run(const ExportVerbOptions& options) {
   print_field("target", fmt::format("{} ({})", chosen.spec.key, plan.launches.front().arch));
   for (const ExportedFile& file : files) print_field("wrote", (folder / file.name).string());
   print_field("to build", fmt::format("cd {} && nvcc -std=c++17 -O3 {} -o test kernel.cu launch.cpp test.cu && ./test",
-                                      folder.string(), nvcc_architecture_flags(plan)));
+                                      shell_word(folder.string()), nvcc_architecture_flags(plan)));
   return kOk;
 }
 

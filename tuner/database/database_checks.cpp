@@ -75,6 +75,12 @@ std::string explain(const fs::path& path, const Failure& failure) {
     return fmt::format("another process has kept it locked for {} s; run again when that one has ended",
                        kBusyMilliseconds / 1000);
   }
+  // Of 512 bytes, beside which there are names of logs and a 0.
+  constexpr std::size_t kLongestPath = 504;
+  std::error_code unknown;
+  const std::size_t bytes = fs::absolute(path, unknown).string().size();
+  if (failure.primary() == SQLITE_CANTOPEN && bytes > kLongestPath)
+    return fmt::format("its path has {} bytes, and SQLite takes {}; name a shorter one", bytes, kLongestPath);
   return fmt::format("{} (SQLite code {})", failure.message, failure.code);
 }
 

@@ -10,6 +10,7 @@ using attune::test::measured_now;
 using attune::test::TemporaryFolder;
 using attune::test::test_build;
 
+namespace tuning_state_test {
 namespace {
 
 constexpr const char* kProblem = "forward bf16 b4 hq8 sq4096 d64";
@@ -101,3 +102,5 @@ TEST_CASE("each GPU model has a state of its own", "[nogpu]") {
   CHECK(files.state("forward bf16 b4 hq8 sq4096 d128").state == TuningState::missing);
   CHECK(files.state(kProblem, h100).state != TuningState::missing);
 }
+
+}  // namespace tuning_state_test

@@ -9,6 +9,7 @@
 
 using namespace attune;
 
+namespace model_problems_test {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -139,3 +140,5 @@ TEST_CASE("calls of a model are batches and tokens", "[nogpu]") {
     CHECK_THROWS_WITH(parse_model_calls(wrong), ContainsSubstring("is not BATCHxTOKENS"));
   }
 }
+
+}  // namespace model_problems_test
