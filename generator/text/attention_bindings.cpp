@@ -177,10 +177,6 @@ void bind_dropout(const AttentionProblem& problem, TemplateBindings* bindings) {
 
 std::string dv_scale(const AttentionProblem& problem) { return problem.dropout != 0 ? "args.dropout_scale" : "1.0f"; }
 
-std::string ds_scale(const AttentionProblem& problem) {
-  return problem.dropout != 0 ? "args.softmax_scale * args.dropout_scale" : "args.softmax_scale";
-}
-
 std::string per_share(const AttentionProblem& problem) { return problem.dropout != 0 ? " * args.dropout_scale" : ""; }
 
 void bind_dropout_share(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings) {

@@ -69,10 +69,7 @@ void bind_key_blocks(bool of_part, bool at_diagonals, TemplateBindings* bindings
 void bind_dropout(const AttentionProblem& problem, TemplateBindings* bindings);
 /// By what a kernel multiplies the sums of dV, where it writes dV itself.
 std::string dv_scale(const AttentionProblem& problem);
-/// The same of dQ and dK, where dS is divided by the share that dropout keeps when they are stored: statistics hold
-/// delta times the share.
-std::string ds_scale(const AttentionProblem& problem);
-/// A factor that divides by that share; empty without dropout.
+/// A factor that divides by the share that dropout keeps; empty without dropout.
 std::string per_share(const AttentionProblem& problem);
 /// What is behind what a kernel divides rows by: of_part: the whole rows will be, by another kernel.
 void bind_dropout_share(const AttentionProblem& problem, bool of_part, TemplateBindings* bindings);

@@ -146,7 +146,8 @@ int export_rows(const MaintenanceOptions& options) {
 }
 
 /// Stores rows that came from elsewhere and says how many were new.
-int store(const MaintenanceOptions& options, const std::vector<std::string>& from, const std::vector<Measurement>& rows,
+/// from: a file, or several.
+int store(const MaintenanceOptions& options, const Json& from, const std::vector<Measurement>& rows,
           std::int64_t omitted) {
   const std::shared_ptr<TuningDatabase> database = options.config.open_writable_database(options.output);
   const TuningDatabase::Appended appended = database->append_all(rows);
@@ -159,14 +160,14 @@ int store(const MaintenanceOptions& options, const std::vector<std::string>& fro
                 {"left_out", omitted}});
   } else {
     print_field("database", database->path().string());
-    for (const std::string& file : from) print_field("from", file);
+    for (const Json& file : from.is_array() ? from : Json::array({from})) print_field("from", file.get<std::string>());
     print_field("rows", fmt::format("{} new, {} known", appended.added, appended.known));
   }
   return kOk;
 }
 
 int import_rows(const MaintenanceOptions& options) {
-  return store(options, {options.file}, import_measurements(read_input_file(options.file), options.file), 0);
+  return store(options, options.file, import_measurements(read_input_file(options.file), options.file), 0);
 }
 
 int ship(const MaintenanceOptions& options) {

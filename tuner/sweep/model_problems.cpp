@@ -202,7 +202,7 @@ class Problems {
   }
 
   ModelProblems found() {
-    found_.left_out = kinds_.left_out;
+    left_out_ = kinds_.left_out;
     for (const std::int64_t window : kinds_.windows) {
       for (const ModelCall& call : use_.training) {
         const std::string dropout = dropout_ > 0 ? fmt::format(" dropout{}", dropout_) : "";
@@ -211,11 +211,11 @@ class Problems {
       for (const ModelCall& call : use_.prefill) add("forward", "prefill", call, call.tokens, window, "");
       for (const ModelCall& call : use_.decoding) add("forward", "decoding", call, 1, window, "");
     }
-    if (found_.problems.empty()) {
+    if (problems_.empty()) {
       refuse(fmt::format("{}: no attention of this model is a problem of Attune's: {}", name_,
-                         fmt::join(found_.left_out, "; ")));
+                         fmt::join(left_out_, "; ")));
     }
-    return std::move(found_);
+    return {problems_.take(), std::move(left_out_)};
   }
 
  private:
@@ -235,15 +235,9 @@ class Problems {
     try {
       const AttentionProblem problem = parse_problem(text);
       validate(problem);
-      const auto same = std::find_if(found_.problems.begin(), found_.problems.end(),
-                                     [&](const NamedProblem& other) { return other.problem == problem; });
-      if (same == found_.problems.end()) {
-        found_.problems.push_back({problem, named});
-      } else if (same->name != named) {
-        same->name += ", " + named;
-      }
+      problems_.add(problem, named);
     } catch (const Error& error) {
-      if (found_.left_out.empty() || found_.left_out.back() != error.what()) found_.left_out.emplace_back(error.what());
+      if (left_out_.empty() || left_out_.back() != error.what()) left_out_.emplace_back(error.what());
     }
   }
 
@@ -254,7 +248,8 @@ class Problems {
   bool encoder_ = false;
   std::string terms_, dtype_;
   double dropout_ = 0;
-  ModelProblems found_;
+  ProblemList problems_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "generator/error.h"
@@ -212,16 +211,10 @@ void add_name(const std::string& name, std::string* names) {
 }
 
 std::vector<NamedProblem> problems_of(const std::vector<Row>& rows, const std::string& name) {
-  std::vector<NamedProblem> problems;
-  std::unordered_map<AttentionProblem, std::size_t, AttentionProblemHash> seen;
-  for (const Row& row : rows) {
-    const AttentionProblem problem = problem_of(row);
-    const auto [at, is_new] = seen.emplace(problem, problems.size());
-    if (is_new) problems.push_back({problem, ""});
-    add_name(row.name, &problems[at->second].name);
-  }
+  ProblemList problems;
+  for (const Row& row : rows) problems.add(problem_of(row), row.name);
   if (problems.empty()) refuse(fmt::format("{} holds no problem", name));
-  return problems;
+  return problems.take();
 }
 
 /// Whether a line begins at `at` that is a comment, which is left behind then.
@@ -267,6 +260,12 @@ std::vector<std::string> read_record(std::string_view text, std::size_t& at, con
 }
 
 }  // namespace
+
+void ProblemList::add(const AttentionProblem& problem, const std::string& name) {
+  const auto [at, is_new] = places_.emplace(problem, problems_.size());
+  if (is_new) problems_.push_back({problem, ""});
+  add_name(name, &problems_[at->second].name);
+}
 
 std::vector<NamedProblem> parse_shapes_csv(std::string_view text, const std::string& name) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "generator/problem/attention_problem.h"
@@ -15,6 +17,18 @@ struct NamedProblem {
   AttentionProblem problem;
   std::string name;  ///< empty: it has none
   friend bool operator==(const NamedProblem&, const NamedProblem&) = default;
+};
+
+/// Adds problems of which equal ones are listed once, in the order in which they come, with the names of all of them.
+class ProblemList {
+ public:
+  void add(const AttentionProblem& problem, const std::string& name);
+  bool empty() const { return problems_.empty(); }
+  std::vector<NamedProblem> take() { return std::move(problems_); }
+
+ private:
+  std::vector<NamedProblem> problems_;
+  std::unordered_map<AttentionProblem, std::size_t, AttentionProblemHash> places_;
 };
 
 /// A list of problems from a file, by its ending. Equal problems are listed once, in the order of the file, with the

@@ -308,7 +308,7 @@ class _AttentionWithTerms(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, options, *terms):
         ctx.set_materialize_grads(False)
-        terms = _ops.terms_that_lie_right(terms)
+        terms = _ops.contiguous_terms(terms)
         out, lse = _calls.forward(q, k, v, options, None, True, terms=terms)
         ctx.save_for_backward(q, k, v, *terms, out, lse)
         ctx.options = options

@@ -136,14 +136,14 @@ def _run_backward(grad_out, q, k, v, out, lse, grad_lse=None, *options):
     return _calls.backward(grad_out, q, k, v, out, lse.contiguous(), grad_lse, _options(*options))
 
 
-def terms_that_lie_right(tensors):
+def contiguous_terms(tensors):
     """Terms of tensors that may have any strides: those that must be contiguous are made so."""
     return Terms(*(tensor if tensor is None or term.lies != CONTIGUOUS else tensor.contiguous() for term, tensor in zip(TERMS, tensors)))
 
 
 def _split(given):
     """The Terms at the front of an operator's arguments, as kernels take them, and what follows."""
-    return terms_that_lie_right(given), given[len(TERMS):]
+    return contiguous_terms(given), given[len(TERMS):]
 
 
 def _run_forward_with_terms(q, k, v, *given):

@@ -31,8 +31,16 @@ Arguments convert_arguments(const AttentionProblem& problem, bool of_keys) {
 
 }  // namespace
 
-KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& device, bool of_keys, int rows,
-                            bool transposed, bool programmatic, bool followed, const std::string& ds_scale,
+bool divides_at_store(const AttentionProblem& problem, const KernelConfig& config) {
+  return problem.dropout != 0 && !config.fused_dbias;
+}
+
+std::string ds_scale(const AttentionProblem& problem, const KernelConfig& config) {
+  return divides_at_store(problem, config) ? "args.softmax_scale * args.dropout_scale" : "args.softmax_scale";
+}
+
+KernelLaunch convert_launch(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
+                            bool of_keys, bool transposed, bool programmatic, bool followed,
                             TemplateBindings* bindings) {
   KernelLaunch launch;
   if (of_keys) launch.entry = "attune_backward_convert_keys";
@@ -41,7 +49,7 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   launch.programmatic_launch = programmatic;
   bindings->conditions["programmatic_launch"] = programmatic;
   bindings->conditions["followed"] = followed;
-  launch.rows_per_tile = rows;
+  launch.rows_per_tile = of_keys ? config.block_kv : config.block_q;
   launch.arguments = ArgumentLayout::of(convert_arguments(problem, of_keys));
   bindings->set("threads", launch.threads);
   bindings->set("rows_per_tile", launch.rows_per_tile);
@@ -55,16 +63,14 @@ KernelLaunch convert_launch(const AttentionProblem& problem, const DeviceSpec& d
   bindings->set("heads", of_keys ? "heads_kv" : "heads_q");
   bindings->set("tiles", of_keys ? "key_tiles" : "query_tiles");
   auto& gradients = bindings->lists["gradients"];
-  const std::string of_share = ds_scale == "args.softmax_scale" ? "" : " / share";
+  const std::string scale = ds_scale(problem, config), of_share = divides_at_store(problem, config) ? " / share" : "";
   if (of_keys) {
-    gradients.push_back(
-        {{"name", "d_k"}, {"scale", ds_scale}, {"formula", "dK = scale·sums" + of_share + ", rounded"}});
+    gradients.push_back({{"name", "d_k"}, {"scale", scale}, {"formula", "dK = scale·sums" + of_share + ", rounded"}});
     gradients.push_back({{"name", "d_v"},
                          {"scale", dv_scale(problem)},
                          {"formula", problem.dropout != 0 ? "dV = sums / share, rounded" : "dV = sums, rounded"}});
   } else {
-    gradients.push_back(
-        {{"name", "d_q"}, {"scale", ds_scale}, {"formula", "dQ = scale·sums" + of_share + ", rounded"}});
+    gradients.push_back({{"name", "d_q"}, {"scale", scale}, {"formula", "dQ = scale·sums" + of_share + ", rounded"}});
   }
   bindings->set("chunk_access", chunk_access(problem));
   bindings->set("sums_order", sums_order(device));

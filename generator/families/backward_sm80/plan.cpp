@@ -117,7 +117,7 @@ class Launches {
     bindings.set("score_swizzle_mask", scores.mask);
     bindings.set("score_swizzle_shift", scores.shift);
     if (!adds_key_sums(config_)) {
-      bindings.set("dk_scale", ds_scale(problem_));
+      bindings.set("dk_scale", ds_scale(problem_, config_));
       bindings.set("dv_scale", dv_scale(problem_));
     }
     bindings.set("dq_rows", shape_.dq_rows);
@@ -154,8 +154,7 @@ class Launches {
   // Converts the sums of dQ, or those of dK and dV.
   void add_convert(bool of_keys) {
     TemplateBindings bindings;
-    KernelLaunch launch = convert_launch(problem_, device_, of_keys, of_keys ? config_.block_kv : config_.block_q,
-                                         false, false, false, ds_scale(problem_), &bindings);
+    KernelLaunch launch = convert_launch(problem_, config_, device_, of_keys, false, false, false, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
 

@@ -196,10 +196,6 @@ KernelLaunch key_tile_launch(const AttentionProblem& problem, const KernelConfig
   return launch;
 }
 
-std::string scale_of_ds(const AttentionProblem& problem, const KernelConfig& config) {
-  return config.fused_dbias ? "args.softmax_scale" : ds_scale(problem);
-}
-
 TemplateBindings key_tile_bindings(const AttentionProblem& problem, const KernelConfig& config,
                                    const DeviceSpec& device, KernelTarget target) {
   const BackwardSm90Shape shape = backward_sm90_shape(problem, config, device);
@@ -213,7 +209,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   bindings.conditions["score_slope"] = sloped;
   if (config.split_dkdv) bindings.conditions["head_terms"] = bindings.conditions["exponent_terms"] || drops;
   // What leaves as a gradient itself is divided by the share at once.
-  const bool divides = drops && config.fused_dbias;
+  const bool divides = drops && !divides_at_store(problem, config);
   bindings.set("dropout_scale_parameter", divides ? ", float dropout_scale" : "");
   bindings.set("and_dropout_scale", divides ? ", args.dropout_scale" : "");
   bindings.set("per_share", divides ? " * dropout_scale" : "");
@@ -228,7 +224,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
     bindings.set("args_of_keys", divides ? "args, " : "");
   }
   if (!adds_key_sums(config)) {
-    bindings.set("dk_scale", scale_of_ds(problem, config));
+    bindings.set("dk_scale", ds_scale(problem, config));
     bindings.set("dv_scale", dv_scale(problem));
   }
   bindings.set("and_score", sloped ? ", score(args)" : "");
@@ -322,7 +318,7 @@ TemplateBindings key_tile_bindings(const AttentionProblem& problem, const Kernel
   if (config.split_dkdv) bindings.conditions["dk_first"] = config.dk_first;
   bindings.conditions["fused_convert"] = config.fused_convert;
   bindings.conditions["fused_dbias"] = config.fused_dbias;
-  bindings.set("dq_scale", scale_of_ds(problem, config));
+  bindings.set("dq_scale", ds_scale(problem, config));
   bindings.set("dq_converter", config.fused_convert ? "the tile that adds last" : "another kernel");
   bindings.set("convert_units", "(rows + 15) / 16 * kParts");
   bindings.set("convert_warps", "kWarpgroupWarps");
@@ -371,9 +367,8 @@ void describe_backward_sm90(const AttentionProblem& problem, const KernelConfig&
     if (of_keys ? !converts_keys : !converts_queries) continue;
     const bool followed = problem.sink && (of_keys || !converts_keys);
     TemplateBindings bindings;
-    KernelLaunch launch = convert_launch(problem, device, of_keys, of_keys ? config.block_kv : config.block_q,
-                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true, followed,
-                                         scale_of_ds(problem, config), &bindings);
+    KernelLaunch launch = convert_launch(problem, config, device, of_keys,
+                                         !of_keys && config.dq_by == DqWarpgroups::softmax, true, followed, &bindings);
     add("backward_convert", std::move(launch), std::move(bindings));
   }
   if (problem.sink) {
