@@ -162,6 +162,7 @@ TEST_CASE("compile refuses bad lists, shards and numbers before it compiles", "[
   refused("--model " + model + " --seq 16", "--model already names the problems");
   refused("--model " + model + " --tensor-parallel 4", "config.json: 6 query heads and 6 key heads cannot be shared");
   refused("--model " + model + " --tensor-parallel -1", "--tensor-parallel is -1");
+  refused("--model " + model + " --tensor-parallel 0", "--tensor-parallel is 0");
   refused("--model " + model + " --prefill 4096", "--prefill: '4096' is not BATCHxTOKENS");
   refused("--decoding 8x4096", "name its --model config.json");
   refused("", "--seq");

@@ -1,19 +1,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <string>
+#include <string_view>
 
 #include "tuner/cli/explanation.h"
 #include "tuner/cli/report.h"
+#include "tuner/database/system_database.h"
 #include "tuner/search/race.h"
 
 namespace attune::cli {
 namespace {
 
 /// The sentence for a user who would otherwise take a default config for a tuned one.
-const char* why_no_presets() {
-  const char* const named = std::getenv("ATTUNE_SYSTEM_DATABASE");
-  if (named != nullptr && *named == 0) return "none: ATTUNE_SYSTEM_DATABASE is set and empty, which switches them off";
+std::string why_no_presets() {
+  if (const std::string_view off = presets_switched_off(); !off.empty()) return fmt::format("none: {}", off);
   return "none: no shipped results were found, so none are looked at; a whole build of Attune has them, and "
          "ATTUNE_SYSTEM_DATABASE names them elsewhere";
 }

@@ -32,8 +32,8 @@ void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
 
 ModelUse ShapesOptions::model_use() const {
   ModelUse use;
-  if (tensor_parallel_ != 0) use.tensor_parallel = tensor_parallel_;
-  if (use.tensor_parallel < 1) refuse(fmt::format("--tensor-parallel is {}: must be at least 1", tensor_parallel_));
+  use.tensor_parallel = tensor_parallel_.value_or(1);
+  if (use.tensor_parallel < 1) refuse(fmt::format("--tensor-parallel is {}: must be at least 1", use.tensor_parallel));
   const auto read = [](const char* flag, const std::string& text) {
     try {
       return text.empty() ? std::vector<ModelCall>() : parse_model_calls(text);
@@ -48,7 +48,7 @@ ModelUse ShapesOptions::model_use() const {
 }
 
 std::vector<NamedProblem> ShapesOptions::named_problems(const ProblemOptions& one) const {
-  const bool of_model = tensor_parallel_ != 0 || !training_.empty() || !prefill_.empty() || !decoding_.empty();
+  const bool of_model = tensor_parallel_ || !training_.empty() || !prefill_.empty() || !decoding_.empty();
   if (of_model && model_.empty())
     refuse("--training, --prefill, --decoding and --tensor-parallel are of a model: name its --model config.json");
   if (!given()) return {{one.problem(), ""}};

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +34,7 @@ class ShapesOptions {
   ModelUse model_use() const;
 
   std::string file_, model_, training_, prefill_, decoding_, shard_;
-  std::int64_t tensor_parallel_ = 0;
+  std::optional<int> tensor_parallel_;
 };
 
 }  // namespace attune::cli

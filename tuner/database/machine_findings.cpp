@@ -49,7 +49,7 @@ std::string results_of(const TuningDatabase& database) {
 
 std::string shipped_results() {
   const std::shared_ptr<TuningDatabase> presets = open_system_database();
-  if (!presets) throw Error(ErrorCode::database, "ATTUNE_SYSTEM_DATABASE is set and empty, which switches them off");
+  if (!presets) throw Error(ErrorCode::database, std::string(presets_switched_off()));
   const std::filesystem::path path = system_database_path();
   return results_of(*presets) + (path.empty() ? "" : ", of " + path.string());
 }

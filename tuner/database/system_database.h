@@ -13,6 +13,9 @@ namespace attune {
 /// if it names none. There need be no file.
 std::filesystem::path system_database_path();
 
+/// Why there are none, as the rest of a sentence, where $ATTUNE_SYSTEM_DATABASE is set and empty; else empty.
+std::string_view presets_switched_off();
+
 /// Opens the shipped presets, or the file that stands for them; null if $ATTUNE_SYSTEM_DATABASE is set and empty, which
 /// switches them off. A file that is not there stands as empty, with a note.
 std::shared_ptr<TuningDatabase> open_system_database();
