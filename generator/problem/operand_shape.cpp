@@ -122,8 +122,6 @@ TensorStrides packed_strides(const AttentionProblem& problem, Operand operand) {
   return {};
 }
 
-bool has_whole_rows(Operand operand) { return !is_of_pairs(operand) && operand_shape({}, operand).columns > 1; }
-
 bool has_strides(Operand operand) { return facts_of(operand).strided; }
 
 bool is_written(Operand operand) {

@@ -94,15 +94,31 @@ struct OperandFacts {
   bool strided;              ///< a call gives its strides; others are contiguous, (batch, head, row)
   OperandOf of;              ///< which problems have it at all
 
+  bool is_of(const AttentionProblem& problem) const {
+    switch (of) {
+      case OperandOf::all:
+        return true;
+      case OperandOf::sinks:
+        return problem.sink;
+      case OperandOf::used_lengths:
+        return problem.has_used_lengths();
+      case OperandOf::packed:
+        return problem.packed;
+      case OperandOf::alibi:
+        return problem.alibi;
+      case OperandOf::bias:
+        return problem.bias != PairTensor::none;
+      case OperandOf::bias_gradient:
+        return problem.bias_gradient;
+      case OperandOf::attention_mask:
+        return problem.attention_mask != PairTensor::none;
+      case OperandOf::dropout:
+        return problem.dropout != 0;
+    }
+    return false;
+  }
   Access access(const AttentionProblem& problem) const {
-    if (of == OperandOf::sinks && !problem.sink) return Access::none;
-    if (of == OperandOf::used_lengths && !problem.has_used_lengths()) return Access::none;
-    if (of == OperandOf::packed && !problem.packed) return Access::none;
-    if (of == OperandOf::alibi && !problem.alibi) return Access::none;
-    if (of == OperandOf::bias && problem.bias == PairTensor::none) return Access::none;
-    if (of == OperandOf::bias_gradient && !problem.bias_gradient) return Access::none;
-    if (of == OperandOf::dropout && problem.dropout == 0) return Access::none;
-    if (of == OperandOf::attention_mask && problem.attention_mask == PairTensor::none) return Access::none;
+    if (!is_of(problem)) return Access::none;
     return problem.pass == Pass::forward ? forward : backward;
   }
 };
@@ -116,7 +132,21 @@ constexpr bool is_of_pairs(Operand operand) {
 }
 /// Whether kernels read or write its rows whole, so that it matters where they start: those of Q, K, V, O and of their
 /// gradients.
-bool has_whole_rows(Operand operand);
+constexpr bool has_whole_rows(Operand operand) {
+  switch (operand) {
+    case Operand::q:
+    case Operand::k:
+    case Operand::v:
+    case Operand::o:
+    case Operand::d_q:
+    case Operand::d_k:
+    case Operand::d_v:
+    case Operand::d_o:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// In elements; the columns of a row are contiguous.
 struct TensorStrides {
