@@ -119,7 +119,9 @@ struct Step {
     const bool serial = config.overlap == Overlap::none;
     double clocks = kOverheadOfStep * std::max(matrix, shared + adds) + kExponentialShare * exponential;
     const bool slopes_shared = shape.slopes == SlopesPlace::shared;
-    if (serial && !config.split_dkdv) clocks += kSerialShare * matrix;
+    // With slopes of narrow heads the exponentials of one warpgroup take as long as the products of the other.
+    const bool hidden = shape.slopes != SlopesPlace::none && kExponentialShare * exponential > matrix;
+    if (serial && !config.split_dkdv && !hidden) clocks += kSerialShare * matrix;
     if (shape.softmax_warpgroups == 1) clocks += kLoneClocks;
     clocks = std::max(clocks, l2_adds);
     if (std::min(config.stages, shape.do_stages) == 2 && !config.split_dkdv && config.dq_by == DqWarpgroups::own) {

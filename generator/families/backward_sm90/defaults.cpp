@@ -43,9 +43,10 @@ constexpr Tile kTiles[] = {
     {152, 256, "sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv"},
     {136, 256, "sm90 q64 kv64 st2 dq=atomic dsst1 split-dkdv"},
     {48, 64, "sm90 q64 kv128 st3 overlap=queued dq=atomic", Tile::Of::sloped},
+    {48, 64, "sm90 q64 kv128 st3 ordered dq=atomic dsst1", Tile::Of::sloped},
     {72, 128, "sm90 q64 kv128 st3 ordered dq=atomic dq-adds=bulk", Tile::Of::sloped},
+    {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-by=softmax", Tile::Of::sloped},
     {48, 64, "sm90 q128 kv128 st3 ordered dq=atomic dsst1", Tile::Of::dropped},
-    {72, 128, "sm90 q64 kv128 st3 ordered overlap=within dq=atomic dq-by=softmax", Tile::Of::dropped},
 };
 
 // Whether the tiles of several heads alternate. Under a causal mask head by head was faster, by times on an H200:
