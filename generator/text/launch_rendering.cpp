@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "generator/plan/source_hash.h"
+#include "generator/text/source_layout.h"
 #include "generator/text/unused_functions.h"
 
 namespace attune {
@@ -49,6 +50,7 @@ void render_launch(const std::string& name, const std::string& kernel_class, con
   bind_arguments(launch->arguments, &bindings);
   RenderedText rendered = render(templates, root, bindings);
   drop_unused_functions(&rendered);
+  lay_out(&rendered);
   enclose(&rendered);
   const std::string body = "//\n" + rendered.text;
   launch->source_hash = hash_of_source(body);

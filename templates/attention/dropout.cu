@@ -1,7 +1,8 @@
 // Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
 // word j % 16 / 8 of
 //
-//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
+//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)
+//   h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
 // where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
 // has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is

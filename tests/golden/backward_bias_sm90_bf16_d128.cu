@@ -6,9 +6,11 @@
 //
 //   P = exp2(c S + log2(e)·(-slope·|key - diagonal| + bias - LSE)), masked,   S = Q Kᵀ,   dP = dO Vᵀ,   c = scale·log2(e); the diagonal of the last query ends at the last key; 0 where the attention mask is false
 //
-// A CTA has a tile of kBlockQ queries and kBlockKv keys of one plane of the bias; where that repeats along the queries, kBlockKv keys of all of them. It walks
-// over the tiles of S that share these elements, in a fixed order, and sums in registers; then it takes another one. Warpgroup 0 loads: one thread panels of
-// the operands, into a ring of slots, another one the tile of the bias, once, and those of the attention mask. Each of the others owns 64 queries: their S, dP and sums.
+// A CTA has a tile of kBlockQ queries and kBlockKv keys of one plane of the bias; where that repeats along the queries,
+// kBlockKv keys of all of them. It walks over the tiles of S that share these elements, in a fixed order, and sums in
+// registers; then it takes another one. Warpgroup 0 loads: one thread panels of the operands, into a ring of slots,
+// another one the tile of the bias, once, and those of the attention mask. Each of the others owns 64 queries: their S,
+// dP and sums.
 //
 // shared memory, bytes; a slot holds kPanelColumns columns of a tile of Q and K, or of dO and V:
 //        0  bias  [1][2][128][64]
@@ -149,16 +151,20 @@ __device__ __forceinline__ void bar_sync_named(u32 name, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -188,9 +194,10 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
@@ -199,8 +206,8 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -216,8 +223,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -235,8 +242,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[64], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -337,26 +345,32 @@ constexpr i32 kWarpgroup = 128, kWarpgroupWarps = 4, kWarpgroupRows = 64;  // th
 constexpr i32 kThreads = (kConsumers + 1) * kWarpgroup;
 constexpr i32 kPanelColumns = 64, kPanels = 2;
 constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
-constexpr u32 kQueryPanelBytes = kBlockQ * kPanelBytes, kKeyPanelBytes = kBlockKv * kPanelBytes, kSlotBytes = kQueryPanelBytes + kKeyPanelBytes;
+constexpr u32 kQueryPanelBytes = kBlockQ * kPanelBytes, kKeyPanelBytes = kBlockKv * kPanelBytes,
+    kSlotBytes = kQueryPanelBytes + kKeyPanelBytes;
 constexpr u32 kBiasOffset = 0;
 constexpr u32 kAttentionMaskOffset = 32768;
 constexpr u32 kSlotOffset = 49152;
 constexpr u32 kBarrierOffset = 212992;
-constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps of a product over the head dim; columns beyond it are zeros
+// k16 steps of a product over the head dim; columns beyond it are zeros
+constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;
 constexpr i32 kPanelSteps = kPanelColumns / 16;         // of a panel
 constexpr i32 kPanelsUnderWay = kPanels < 2 ? 1 : 2;    // of a product, at most
 constexpr i32 kKeySteps = kBlockKv / 16;                // sixteens of keys
 static_assert(kBlockQ == kWarpgroupRows * kConsumers && kHeadDimQk % 8 == 0 && kHeadDimQk == kHeadDimV);
 static_assert(kSlots >= 2 * kPanelsUnderWay);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -368,10 +382,13 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -384,15 +401,20 @@ struct PipelineSlot {
     }
   }
 };
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -406,7 +428,8 @@ __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Seque
 // Those of a batch entry that may count.
 __device__ __forceinline__ i32 queries_of_batch(const Arguments& args, i32 /*batch*/) { return args.seq_q; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
 template <i32 kRows>
 __device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
@@ -419,8 +442,8 @@ __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -440,42 +463,53 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// A tile of one plane of the bias, for a CTA: kBlockQ queries and kBlockKv keys; of a bias that repeats along the queries all of these. Those of a plane follow
-// each other, so that those in flight share operands in L2.
+
+// A tile of one plane of the bias, for a CTA: kBlockQ queries and kBlockKv keys; of a bias that repeats along the
+// queries all of these. Those of a plane follow each other, so that those in flight share operands in L2.
 struct BiasTile {
   i32 row_tile, key_tile, plane;
 
   __device__ __forceinline__ BiasTile(const Arguments& args, u32 number) {
-    const u32 key_tiles = static_cast<u32>(args.key_tiles), row_tiles = static_cast<u32>((args.bias_rows + kBlockQ - 1) / kBlockQ);
+    const u32 key_tiles = static_cast<u32>(args.key_tiles),
+        row_tiles = static_cast<u32>((args.bias_rows + kBlockQ - 1) / kBlockQ);
     key_tile = static_cast<i32>(number % key_tiles);
     row_tile = static_cast<i32>(number / key_tiles % row_tiles);
     plane = static_cast<i32>(number / key_tiles / row_tiles);
   }
   // Those of the bias; 0 along which it repeats.
-  __device__ __forceinline__ i32 batch(const Arguments& args) const { return args.bias_batch == 1 ? 0 : plane / args.bias_heads; }
-  __device__ __forceinline__ i32 head(const Arguments& args) const { return args.bias_heads == 1 ? 0 : plane % args.bias_heads; }
+  __device__ __forceinline__ i32 batch(const Arguments& args) const {
+    return args.bias_batch == 1 ? 0 : plane / args.bias_heads;
+  }
+  __device__ __forceinline__ i32 head(const Arguments& args) const {
+    return args.bias_heads == 1 ? 0 : plane % args.bias_heads;
+  }
 };
 
-// The tiles of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all, of one row of tiles or of all.
+// The tiles of S that share one of the bias, one after the other: of one batch entry or of all, of one head or of all,
+// of one row of tiles or of all.
 struct ScoreTiles {
   i32 batch, head, row_tile, key_tile;  // of the one that is worked on
 
@@ -516,7 +550,9 @@ struct ScoreTiles {
     return blocks.begin <= key_tile && key_tile < blocks.end;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -524,42 +560,55 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
-// In powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key
+// of the sequence. In powers of two.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  return 1.44269504088896340736f * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return 1.44269504088896340736f *
+      ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch +
+      head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
   return query + (key_count(args, sequence) - query_count(args, sequence));
 }
-// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a stride of 0. Elements of keys lie one after
-// the other. What is read belongs to the sequence, whatever the coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or
-// multiply their P by rows of zeros, which takes a number.
+// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a
+// stride of 0. Elements of keys lie one after the other. What is read belongs to the sequence, whatever the
+// coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or multiply their P by rows of
+// zeros, which takes a number.
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
-__device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+__device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head,
+    i32 query) {
   const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
-  return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
+  return static_cast<const char*>(args.bias) +
+      2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
-__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence,
+    i32 head, i32 query) {
   const i64 offset = sequence.pair_offset(args.attention_mask_stride_batch) + head * args.attention_mask_stride_head;
-  return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
+  return static_cast<const char*>(args.attention_mask) +
+      (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
-// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
+// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold
+// columns.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
   return ld_weak_global_f32(statistics_of_block + kRows + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
 }
@@ -568,13 +617,17 @@ __device__ __forceinline__ float lse_log2_of(const float* statistics_of_block, i
   return ld_weak_global_f32(statistics_of_block + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
 }
 // LSE and delta of the block of kRows queries that a query lies in, as backward_delta leaves them.
-__device__ __forceinline__ const float* statistics_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
-  const i64 blocks = blocks_of_queries<kRows>(args), block_of_head = (static_cast<i64>(workspace_batch(sequence)) * args.heads_q + head) * blocks;
+__device__ __forceinline__ const float* statistics_of_query(const Arguments& args, const Sequence& sequence, i32 head,
+    i32 query) {
+  const i64 blocks = blocks_of_queries<kRows>(args),
+      block_of_head = (static_cast<i64>(workspace_batch(sequence)) * args.heads_q + head) * blocks;
   return args.statistics + 2 * kRows * (block_of_head + first_block_of_queries<kRows>(sequence) + query / kRows);
 }
-// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies them where a tensor map describes the
-// tensor. Where one then repeats along the queries, the rows of a tile are its first one, and where it repeats along the heads, those of its first head.
-// Other tensors have rows that start anywhere: each warp loads what it needs into its own part of the tile.
+
+// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies
+// them where a tensor map describes the tensor. Where one then repeats along the queries, the rows of a tile are its
+// first one, and where it repeats along the heads, those of its first head. Other tensors have rows that start
+// anywhere: each warp loads what it needs into its own part of the tile.
 template <i32 kBytes, i32 kColumns, i32 kCount>
 struct PairPanels {
   static constexpr i32 kElement = kBytes;
@@ -586,16 +639,21 @@ struct PairPanels {
     const u32 address = tile + row * kRowBytes;
     return address ^ (address >> 3 & (kRowBytes - 16) & 0x70);
   }
-  __device__ __forceinline__ static u32 at(u32 row, u32 byte) { return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride; }
-
-  // The tile completes on `full`.
-  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head, i32 row, i32 batch) {
-#pragma unroll
-    for (i32 panel = 0; panel < kCount; ++panel) cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  __device__ __forceinline__ static u32 at(u32 row, u32 byte) {
+    return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride;
   }
 
-  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row: where a row lies in global memory,
-  // from its first key on; first_key: of the tile; last: the last key that there is, which stands for those behind it.
+  // The tile completes on `full`.
+  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head,
+      i32 row, i32 batch) {
+#pragma unroll
+    for (i32 panel = 0; panel < kCount; ++panel)
+      cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  }
+
+  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row:
+  // where a row lies in global memory, from its first key on; first_key: of the tile; last: the last key that there is,
+  // which stands for those behind it.
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
@@ -606,10 +664,13 @@ struct PairPanels {
     for (i32 begin = static_cast<i32>(lane_index()); begin < kRows * kWords; begin += 32 * kAhead) {
       u32 words[kAhead];
 #pragma unroll
-      for (i32 i = 0; i < kAhead; ++i) words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord, last);
+      for (i32 i = 0; i < kAhead; ++i)
+        words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord,
+            last);
 #pragma unroll
       for (i32 i = 0; i < kAhead; ++i)
-        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords), kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
+        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords),
+            kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
     }
     bar_warp_sync();
   }
@@ -629,8 +690,11 @@ struct PairPanels {
 
 using BiasPanels = PairPanels<2, 64, 2>;
 static_assert(kBarrierOffset >= kBiasOffset + 1 * BiasPanels::kTileBytes);
-__device__ __forceinline__ u32 bias_tile(u32 shared, i32 stage) { return shared + kBiasOffset + stage * BiasPanels::kTileBytes; }
-__device__ __forceinline__ void copy_bias(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query, i32 first_key) {
+__device__ __forceinline__ u32 bias_tile(u32 shared, i32 stage) {
+  return shared + kBiasOffset + stage * BiasPanels::kTileBytes;
+}
+__device__ __forceinline__ void copy_bias(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query,
+    i32 first_key) {
   BiasPanels::copy(tile, args.bias_map, full, first_key, args.bias_stride_head == 0 ? 0 : head,
     args.bias_stride_row == 0 ? 0 : query, args.bias_stride_batch == 0 ? 0 : batch);
 }
@@ -641,16 +705,22 @@ __device__ __forceinline__ i32 row_of_bias(const Arguments& args, i32 row) {
 
 using AttentionMaskPanels = PairPanels<1, 128, 1>;
 static_assert(kBarrierOffset >= kAttentionMaskOffset + 1 * AttentionMaskPanels::kTileBytes);
-__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) { return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes; }
-__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query, i32 first_key) {
-  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key, args.attention_mask_stride_head == 0 ? 0 : head,
+__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
+  return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes;
+}
+__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
+    i32 query, i32 first_key) {
+  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
+      args.attention_mask_stride_head == 0 ? 0 : head,
     args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
 __device__ __forceinline__ i32 row_of_attention_mask(const Arguments& args, i32 row) {
   return args.attention_mask_by_map && args.attention_mask_stride_row == 0 ? 0 : row;
 }
-// What the tensors of pairs hold for a thread's scores of sixteen keys, step after step. Element i is that of its score 8·step + i.
+
+// What the tensors of pairs hold for a thread's scores of sixteen keys, step after step. Element i is that of its score
+// 8·step + i.
 struct PairElements {
   u32 bias_row;      // where the row lies that this lane gives to four matrices of eight rows and eight keys
   u32 bias_pairs[4];
@@ -665,18 +735,25 @@ struct PairElements {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const i32 row = first + lane / 4 + 8 * half;
-      attention_mask_rows[half] = AttentionMaskPanels::row(attention_mask_tile(shared, stage), row_of_attention_mask(args, row)) ^ lane % 4 / 2 * 4;
+      attention_mask_rows[half] = AttentionMaskPanels::row(attention_mask_tile(shared, stage),
+          row_of_attention_mask(args, row)) ^ lane % 4 / 2 * 4;
     }
   }
   __device__ __forceinline__ void read(i32 step) {
     ldmatrix_x4(bias_pairs, BiasPanels::at(bias_row, 32 * step));
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
-      attention_mask_pairs[i] = ld_shared_b32(AttentionMaskPanels::at(attention_mask_rows[i % 2], 16 * step + i / 2 * 8)) >> lane_index() % 2 * 16;
+      attention_mask_pairs[i] =
+          ld_shared_b32(AttentionMaskPanels::at(attention_mask_rows[i % 2],
+          16 * step + i / 2 * 8)) >> lane_index() % 2 * 16;
     }
   }
-  __device__ __forceinline__ float bias(i32 i) const { return i % 2 ? cvt_f32_high_bf16(bias_pairs[pair_of(i)]) : cvt_f32_low_bf16(bias_pairs[pair_of(i)]); }
-  __device__ __forceinline__ bool attends(i32 i) const { return (attention_mask_pairs[pair_of(i)] >> i % 2 * 8 & 0xff) != 0; }
+  __device__ __forceinline__ float bias(i32 i) const {
+    return i % 2 ? cvt_f32_high_bf16(bias_pairs[pair_of(i)]) : cvt_f32_low_bf16(bias_pairs[pair_of(i)]);
+  }
+  __device__ __forceinline__ bool attends(i32 i) const {
+    return (attention_mask_pairs[pair_of(i)] >> i % 2 * 8 & 0xff) != 0;
+  }
 
  private:
   __device__ __forceinline__ static i32 pair_of(i32 i) { return i / 2 % 2 + i / 4 * 2; }
@@ -692,7 +769,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -735,7 +813,9 @@ struct Barriers {
 // Tiles of the bias are dealt out to CTAs one after the other.
 __device__ __forceinline__ u32 first_number() { return block_index(); }
 __device__ __forceinline__ u32 next_number(u32 number) { return number + grid_size(); }
-__device__ __forceinline__ bool is_number(const Arguments& args, u32 number) { return number < static_cast<u32>(args.tiles); }
+__device__ __forceinline__ bool is_number(const Arguments& args, u32 number) {
+  return number < static_cast<u32>(args.tiles);
+}
 
 // Copies panels of Q and K, and of dO and V, in the order in which the consumers want them.
 struct OperandLoads {
@@ -783,37 +863,43 @@ __device__ __forceinline__ void load_pair_tiles(const Arguments& args, const Bar
     const i32 first_key = at.key_tile * kBlockKv;
     mbarrier_wait_parity(barriers.bias_empty(), bias_parity ^ 1);
     mbarrier_arrive_expect_tx(barriers.bias_full(), args.bias_by_map ? BiasPanels::kTileBytes : 0);
-    if (args.bias_by_map) copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
+    if (args.bias_by_map)
+      copy_bias(args, bias_tile(shared, 0), barriers.bias_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
     bias_parity ^= 1;
     do {
       mbarrier_wait_parity(barriers.mask_empty(), mask_parity ^ 1);
       mbarrier_arrive_expect_tx(barriers.mask_full(), args.attention_mask_by_map ? AttentionMaskPanels::kTileBytes : 0);
       if (args.attention_mask_by_map)
-        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head, at.row_tile * kBlockQ, first_key);
+        copy_attention_mask(args, attention_mask_tile(shared, 0), barriers.mask_full(), at.batch, at.head,
+            at.row_tile * kBlockQ, first_key);
       mask_parity ^= 1;
     } while (at.next(args));
   }
 }
 
-// What a row of a tile of S needs beside its scores. A query that sees no key, or does not exist, has an LSE of +inf: its P is 0.
+// What a row of a tile of S needs beside its scores. A query that sees no key, or does not exist, has an LSE of +inf:
+// its P is 0.
 struct QueryRow {
   float lse_log2, delta;
   float slope, from_diagonal;  // from_diagonal: the distance of the thread's first key from the diagonal of the query
 
   // statistics: of the block of kRows queries that this one lies in.
-  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, const float* statistics, i32 query) : lse_log2(-negative_infinity()), delta(0) {
+  __device__ __forceinline__ QueryRow(const Arguments& args, const Sequence& sequence, const float* statistics,
+      i32 query) : lse_log2(-negative_infinity()), delta(0) {
     if (query >= stored_queries(args, sequence)) return;
     lse_log2 = lse_log2_of(statistics, query % kRows);
     delta = delta_of(statistics, query % kRows);
   }
-  __device__ __forceinline__ void set_alibi(const Arguments& args, const Sequence& sequence, i32 head, i32 query, i32 first_key) {
+  __device__ __forceinline__ void set_alibi(const Arguments& args, const Sequence& sequence, i32 head, i32 query,
+      i32 first_key) {
     slope = alibi_slope(args, sequence, head);
     from_diagonal = static_cast<float>(first_key - alibi_diagonal(args, sequence, query));
   }
   // What P's exponent has beside the score.
   __device__ __forceinline__ float exponent(float bias, i32 distance) const {
     constexpr float kLog2E = 1.44269504088896340736f;
-    return fma_rn_f32(kLog2E, bias, fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), -lse_log2));
+    return fma_rn_f32(kLog2E, bias,
+        fma_rn_f32(-slope, abs_f32(from_diagonal + static_cast<float>(distance)), -lse_log2));
   }
 };
 
@@ -827,8 +913,8 @@ __device__ __forceinline__ bool hides_pairs(const Arguments& args, const ScoreTi
   return key_tile < blocks.unmasked_begin || key_tile >= blocks.unmasked_end;
 }
 
-// The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was loaded: the loop would count as
-// divergent.
+// The tiles of S that a warpgroup adds. A vote has one result for all lanes, as ptxas cannot know of a length that was
+// loaded: the loop would count as divergent.
 struct SharingTiles {
   ScoreTiles at;
   bool any, hides;  // whether there is one, and whether some pair of it is hidden
@@ -854,7 +940,9 @@ struct Consumer {
   bool has_bias = false;                // of the tile
   u32 mask_parity = 0;
 
-  __device__ __forceinline__ i32 first_row_of_warp() const { return index * kWarpgroupRows + static_cast<i32>(warp_index() % kWarpgroupWarps) * 16; }
+  __device__ __forceinline__ i32 first_row_of_warp() const {
+    return index * kWarpgroupRows + static_cast<i32>(warp_index() % kWarpgroupWarps) * 16;
+  }
 
   // Adds P ∘ (dP - delta) of a tile of S. What it needs beside its products is looked up while these run, and so is
   // the next tile; before them where a mask is loaded or packed sequences are found, for which they leave no registers.
@@ -898,7 +986,8 @@ struct Consumer {
   }
 
  private:
-  // The product of a tile of queries and one of keys over the head dim, panel after panel, of which each is a group. kBefore: groups under way.
+  // The product of a tile of queries and one of keys over the head dim, panel after panel, of which each is a group.
+  // kBefore: groups under way.
   template <i32 kBefore>
   __device__ __forceinline__ void multiply(ScoreFragments& d) {
 #pragma unroll
@@ -910,12 +999,14 @@ struct Consumer {
       }
       mbarrier_wait_parity(barriers.slot_full(slot.stage), slot.parity);
       const u32 at = shared + kSlotOffset + slot.stage * kSlotBytes;
-      const u32 queries = tile_place(at + index * kWarpgroupRows * kPanelBytes, kQueryPanelBytes), keys = tile_place(at + kQueryPanelBytes, kKeyPanelBytes);
+      const u32 queries = tile_place(at + index * kWarpgroupRows * kPanelBytes, kQueryPanelBytes),
+          keys = tile_place(at + kQueryPanelBytes, kKeyPanelBytes);
       wgmma_fence();
 #pragma unroll
       for (i32 step = 0; step < kPanelSteps; ++step) {
         if (panel * kPanelSteps + step >= kDimSteps) break;
-        const u64 a = matrix_descriptor(queries + column_step(step, kQueryPanelBytes)), b = matrix_descriptor(keys + column_step(step, kKeyPanelBytes));
+        const u64 a = matrix_descriptor(queries + column_step(step, kQueryPanelBytes)),
+            b = matrix_descriptor(keys + column_step(step, kKeyPanelBytes));
         if (panel == 0 && step == 0)
           wgmma_ss_first<false>(d, a, b);
         else
@@ -942,23 +1033,28 @@ struct Consumer {
     if (!has_bias && !args.bias_by_map) {
       Sequence all(args, at.batch);
       wait_bias();
-      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(args.seq_kv), [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
+      BiasPanels::load<16, kBlockKv>(bias_tile(shared, 0), row, 0, first_key, last_of(args.seq_kv),
+          [&](i32 i) { return bias_of_query(args, all, at.head, query + i); });
     }
     has_bias = true;
     if (!args.attention_mask_by_map) {
       wait_mask();
-      AttentionMaskPanels::load<16, kBlockKv>(attention_mask_tile(shared, 0), row, 0, first_key, last_of(key_count(args, sequence)),
-                                              [&](i32 i) { return attention_mask_of_query(args, sequence, at.head, query + i); });
+      AttentionMaskPanels::load<16, kBlockKv>(attention_mask_tile(shared, 0), row, 0, first_key,
+          last_of(key_count(args, sequence)),
+                                              [&](i32 i) { return attention_mask_of_query(args, sequence, at.head,
+                                              query + i); });
     }
   }
   __device__ __forceinline__ void wait_bias() const { mbarrier_wait_parity(barriers.bias_full(), bias_parity); }
   __device__ __forceinline__ void wait_mask() const { mbarrier_wait_parity(barriers.mask_full(), mask_parity); }
 
-  // Turns S into P. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1. What the tensors hold for
-  // a hidden pair may be anything.
+  // Turns S into P. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does
+  // not exceed 1. What the tensors hold for a hidden pair may be anything.
   template <bool kMasked>
-  __device__ __forceinline__ void exponentiate(ScoreFragments& s, const Sequence& sequence, const QueryRow (&rows)[2], i32 query, i32 first_key) {
-    HiddenKeys hidden[2] = {HiddenKeys(args, sequence, query, first_key), HiddenKeys(args, sequence, query + 8, first_key)};
+  __device__ __forceinline__ void exponentiate(ScoreFragments& s, const Sequence& sequence, const QueryRow (&rows)[2],
+      i32 query, i32 first_key) {
+    HiddenKeys hidden[2] = {HiddenKeys(args, sequence, query, first_key),
+        HiddenKeys(args, sequence, query + 8, first_key)};
 #pragma unroll
     for (i32 half = 0; half < 2; ++half)
       if (rows[half].lse_log2 == -negative_infinity()) hidden[half].last = -1;
@@ -970,7 +1066,8 @@ struct Consumer {
       for (i32 i = 0; i < 8; ++i) {
         const i32 half = i / 2 % 2, distance = 16 * step + i / 4 * 8 + i % 2;
         float& p = s[8 * step + i];
-        p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(p, args.softmax_scale_log2, rows[half].exponent(pairs.bias(i), distance))));
+        p = ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(p, args.softmax_scale_log2,
+            rows[half].exponent(pairs.bias(i), distance))));
         if (kMasked && hidden[half].has(distance) || !pairs.attends(i)) p = 0;
       }
     }
@@ -981,10 +1078,13 @@ struct Consumer {
   }
 };
 
-__device__ __forceinline__ void store_element(char* to, float x) { st_global_b16(to, static_cast<u16>(pack_elements(x, 0))); }
+__device__ __forceinline__ void store_element(char* to, float x) {
+  st_global_b16(to, static_cast<u16>(pack_elements(x, 0)));
+}
 
 // Stores the sums of this thread's two rows. first_query: of the thread; first_key: of the tile.
-__device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i32 first_query, i32 first_key, const ScoreFragments& sums) {
+__device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i32 first_query, i32 first_key,
+    const ScoreFragments& sums) {
   const i32 quad = static_cast<i32>(lane_index() % 4), keys = args.seq_kv - first_key;
   const i64 row_bytes = kBiasBytes * args.d_bias_stride_row;
   const bool aligned = ((reinterpret_cast<u64>(plane) | static_cast<u64>(row_bytes)) & 15) == 0;
@@ -998,7 +1098,8 @@ __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i
     for (i32 group = 0; group < kBlockKv / 32; ++group) {
       u32 words[4];
 #pragma unroll
-      for (i32 n = 0; n < 4; ++n) words[n] = pack_elements(sums[16 * group + 4 * n + 2 * half], sums[16 * group + 4 * n + 2 * half + 1]);
+      for (i32 n = 0; n < 4; ++n)
+        words[n] = pack_elements(sums[16 * group + 4 * n + 2 * half], sums[16 * group + 4 * n + 2 * half + 1]);
       transpose_in_quad(words);
       const i32 key = 32 * group + 8 * quad;
       if (exists && aligned && key + 8 <= keys) {
@@ -1012,11 +1113,13 @@ __device__ __forceinline__ void store_rows(const Arguments& args, char* plane, i
   }
 }
 
-// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps. Those of warps take
-// the place of the bias, which all have read.
-__device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consumer& consumer, char* row, i32 first_key, const ScoreFragments& sums) {
+// Stores a row for all queries: sums over the rows of the CTA in a fixed order, by its lanes, then by its warps. Those
+// of warps take the place of the bias, which all have read.
+__device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consumer& consumer, char* row, i32 first_key,
+    const ScoreFragments& sums) {
   constexpr u32 kFloat = sizeof(float), kWarps = kWarpgroupWarps * kConsumers;
-  const u32 lane = lane_index(), of_warps = consumer.shared + kBiasOffset, of_warp = of_warps + kFloat * kBlockKv * (warp_index() - kWarpgroupWarps);
+  const u32 lane = lane_index(), of_warps = consumer.shared + kBiasOffset,
+      of_warp = of_warps + kFloat * kBlockKv * (warp_index() - kWarpgroupWarps);
   bar_sync_named(kSumsBarrier, kConsumers * kWarpgroup);
 #pragma unroll
   for (i32 n = 0; n < kBlockKv / 8; ++n) {
@@ -1034,8 +1137,10 @@ __device__ __forceinline__ void store_sum_of_rows(const Arguments& args, Consume
   static_assert(kBlockKv == kWarpgroup);
   const u32 key = thread_index() % kWarpgroup;
   float sum = 0;
-  for (u32 warp = 0; warp < kWarps; ++warp) sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
-  if (first_key + static_cast<i32>(key) < args.seq_kv) store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
+  for (u32 warp = 0; warp < kWarps; ++warp)
+    sum += bits_to_f32(ld_shared_b32(of_warps + kFloat * (warp * kBlockKv + key)));
+  if (first_key + static_cast<i32>(key) < args.seq_kv)
+    store_element(row + kBiasBytes * static_cast<i64>(first_key + static_cast<i32>(key)), sum);
 }
 
 __device__ __forceinline__ void consume(const Arguments& args, const Barriers& barriers, u32 shared, i32 index) {
@@ -1051,11 +1156,13 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
         consumer.add_tile<false>(tiles, sums);
     }
     const BiasTile tile(args, static_cast<u32>(opaque_i32(static_cast<i32>(number))));  // again, not through the loop
-    char* const plane = static_cast<char*>(args.d_bias) + kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
+    char* const plane = static_cast<char*>(args.d_bias) +
+        kBiasBytes * (tile.batch(args) * args.d_bias_stride_batch + tile.head(args) * args.d_bias_stride_head);
     const i32 first_key = tile.key_tile * kBlockKv;
     if (args.bias_rows > 1) {
       if (any) consumer.leave_bias();
-      store_rows(args, plane, tile.row_tile * kBlockQ + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
+      store_rows(args, plane,
+          tile.row_tile * kBlockQ + consumer.first_row_of_warp() + static_cast<i32>(lane_index() / 4), first_key, sums);
     } else if (any) {
       store_sum_of_rows(args, consumer, plane, first_key, sums);
       consumer.leave_bias();
@@ -1066,7 +1173,8 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) attune_backward_bias_sm90(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    attune_backward_bias_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();

@@ -4,8 +4,8 @@
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
-// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
-// row; sums are in fp32.
+// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0.
+// kRowLanes lanes share a row; sums are in fp32.
 
 namespace attune_9bafd230e77b85a2 {
 
@@ -55,7 +55,9 @@ __device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
   return r;
 }
 
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) {
+  return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16));
+}
 
 // x of the lane whose index differs in the bits of kMask.
 template <int kMask>
@@ -78,7 +80,8 @@ __device__ __forceinline__ u32 bfind_b32(u32 x) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -130,9 +133,11 @@ static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 // Eight elements of a row that starts at a multiple of 16 bytes.
 __device__ __forceinline__ Vec4 read_chunk(const char* from) { return ld_global_v4_b32(from); }
-// Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
-// up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
-// lies in other sequences, reaches no result. Rows behind the last sequence are stored with it and do not count.
+
+// Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory,
+// sequence b is the rows from cu_seqlens[b] up to, and without, cu_seqlens[b + 1], of which the first ones count, as
+// many as the call says, all of them where it says nothing. What lies behind, and what lies in other sequences, reaches
+// no result. Rows behind the last sequence are stored with it and do not count.
 struct Sequence {
   i32 batch, first_query, queries, first_key, keys;
   i32 stored_queries, stored_keys;  // also those that do not count
@@ -140,7 +145,8 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments& args, i32 batch) : batch(batch) {
     const bool is_last = batch == args.batch - 1;
-    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q), end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
+    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q),
+        end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
     first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
     queries = used_rows(args.seqused_q, batch, rows_between(first_query, end_of_queries));
     stored_queries = rows_between(first_query, is_last ? args.seq_q : end_of_queries);
@@ -149,9 +155,14 @@ struct Sequence {
     stored_keys = rows_between(first_key, is_last ? args.seq_kv : end_of_keys);
   }
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
-  __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const {
+    return first_query * stride_row;
+  }
+  __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const {
+    return first_key * stride_row;
+  }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
@@ -170,25 +181,34 @@ struct Sequence {
   }
 };
 __device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
-__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) { return sequence.stored_queries; }
+__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) {
+  return sequence.stored_queries;
+}
 __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& sequence) { return sequence.stored_keys; }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and
+// the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return static_cast<i64>(head) * args.seq_q + sequence.first_query + row;
 }
 
-// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence b's begin at number
-// cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
-// numbers are of no tile: there is no row from their first one on.
-__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
-// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
-// them. So few loads wait for each other.
+// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence
+// b's begin at number cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before,
+// whatever their lengths, and no sum over them is needed. Some numbers are of no tile: there is no row from their first
+// one on.
+__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) {
+  return sequence == 0 ? 0 : begin / rows + sequence;
+}
+
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of
+// as many as there are lanes that divide them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
+    const auto first_tile = [&](i32 sequence) {
+      return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows);
+    };
     batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
     i32 left = sequences;  // in question, from `batch` on
     while (left > 1) {
@@ -206,15 +226,20 @@ __device__ __forceinline__ i32 blocks_of_keys(const Arguments& args) {
   return args.seq_kv / kRows + args.batch;
 }
 constexpr i32 kBlockKv = 64;
-// The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which CTAs take those of a head, and how many.
-// kListedWords words each, of which the last ones are those of the first tile alone, or of none.
+// The list of the tiles of keys that packed sequences have, in the workspace: whose they are, in the order in which
+// CTAs take those of a head, and how many. kListedWords words each, of which the last ones are those of the first tile
+// alone, or of none.
 constexpr i32 kListedWords = 12, kListedCount = 8;
 __device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Sequence& sequence, i32 tile) {
   u32* const to = list + kListedWords * static_cast<i64>(place);
-  st_global_v4_b32(to, {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.queries)});
-  st_global_v4_b32(to + 4, {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
+  st_global_v4_b32(to,
+      {static_cast<u32>(tile), static_cast<u32>(sequence.batch), static_cast<u32>(sequence.first_query),
+      static_cast<u32>(sequence.queries)});
+  st_global_v4_b32(to + 4,
+      {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
                             static_cast<u32>(sequence.stored_keys)});
 }
+
 struct ListedTile {
   Sequence sequence;
   i32 tile;
@@ -232,9 +257,12 @@ struct ListedTile {
     sequence.stored_keys = static_cast<i32>(second.w);
   }
 };
-__device__ __forceinline__ i32 listed_tiles(const Arguments& args) { return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x); }
+__device__ __forceinline__ i32 listed_tiles(const Arguments& args) {
+  return static_cast<i32>(ld_global_v4_b32(args.key_tile_list + kListedCount).x);
+}
 
-// Sums that end at `most`: of sequences that begin before the one before them has ended there may be more tiles than any number says.
+// Sums that end at `most`: of sequences that begin before the one before them has ended there may be more tiles than
+// any number says.
 __device__ __forceinline__ u32 sum_up_to(u32 most, u32 x, u32 y) { return x + y < most ? x + y : most; }
 __device__ __forceinline__ i32 sum_of_warp_up_to(u32 most, u32 x) {
   x = sum_up_to(most, x, shfl_sync_bfly_b32<16>(x));
@@ -252,9 +280,12 @@ __device__ __forceinline__ bool any_falls(const Arguments& args, const i32* begi
   return vote_sync_any(falls);
 }
 
-// Puts the tiles of keys of one sequence on the list, for a whole warp: behind those of sequences with more queries, whose tiles take longer and are taken first.
+// Puts the tiles of keys of one sequence on the list, for a whole warp: behind those of sequences with more queries,
+// whose tiles take longer and are taken first.
 __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch) {
-  const auto tiles_of = [](const Sequence& sequence) { return sequence.stored_keys / kBlockKv + (sequence.stored_keys % kBlockKv != 0); };
+  const auto tiles_of = [](const Sequence& sequence) {
+    return sequence.stored_keys / kBlockKv + (sequence.stored_keys % kBlockKv != 0);
+  };
   const i32 queries = Sequence(args, batch).queries;
   const u32 places = static_cast<u32>(blocks_of_keys<kBlockKv>(args));
   u32 all_of_lane = 0, before_of_lane = 0;
@@ -262,7 +293,8 @@ __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch)
     const Sequence one(args, other);
     const u32 tiles = static_cast<u32>(tiles_of(one));
     all_of_lane = sum_up_to(places, all_of_lane, tiles);
-    if (one.queries > queries || (one.queries == queries && other < batch)) before_of_lane = sum_up_to(places, before_of_lane, tiles);
+    if (one.queries > queries || (one.queries == queries && other < batch))
+      before_of_lane = sum_up_to(places, before_of_lane, tiles);
   }
   const i32 all = sum_of_warp_up_to(places, all_of_lane), before = sum_of_warp_up_to(places, before_of_lane);
   const Sequence sequence(args, batch);  // looked up again: registers are short
@@ -270,12 +302,17 @@ __device__ __forceinline__ void list_key_tiles(const Arguments& args, i32 batch)
     if (before + tile < static_cast<i32>(places)) store_listed_tile(args.key_tile_list, before + tile, sequence, tile);
   if (batch != 0) return;
   // Sequences that overlap share blocks of queries, whose turns they would wait for without an end: such have no tiles.
-  const bool overlap = any_falls(args, args.cu_seqlens_q, args.seq_q) || any_falls(args, args.cu_seqlens_kv, args.seq_kv);
+  const bool overlap = any_falls(args, args.cu_seqlens_q, args.seq_q) ||
+      any_falls(args, args.cu_seqlens_kv, args.seq_kv);
   if (lane_index() == 0) st_global_b32(args.key_tile_list + kListedCount, overlap ? 0 : static_cast<u32>(all));
 }
 
-__device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair))); }
-__device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16))); }
+__device__ __forceinline__ float low_element(u32 pair) {
+  return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair)));
+}
+__device__ __forceinline__ float high_element(u32 pair) {
+  return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16)));
+}
 
 __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
   const u32 a_pairs[4] = {a.x, a.y, a.z, a.w}, b_pairs[4] = {b.x, b.y, b.z, b.w};
@@ -288,13 +325,17 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
   return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta(const __grid_constant__ Arguments args) {
-  const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
+extern "C" __global__ void __launch_bounds__(kThreads, 16)
+    attune_backward_delta(const __grid_constant__ Arguments args) {
+  const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles,
+      batch_head = static_cast<i32>(block_index()) / tiles;
   const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, tile, kRows);
   const Sequence sequence(args, found.batch);
   const i32 head = batch_head;
-  const char* o = static_cast<const char*>(args.o) + kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
+  const char* o = static_cast<const char*>(args.o) +
+      kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) +
+      kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 // Four rows of a thread are under way at once; of eight ptxas spills the pieces.
 #pragma unroll 4
@@ -303,7 +344,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta
     const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
-      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
+      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk),
+          read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
     if (kRowLanes > 16) sum += shfl_sync_bfly_f32<16>(sum);
     if (kRowLanes > 8) sum += shfl_sync_bfly_f32<8>(sum);
     if (kRowLanes > 4) sum += shfl_sync_bfly_f32<4>(sum);
@@ -316,12 +358,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 16) attune_backward_delta
     // Finite below, lest a hidden score, which is -inf, met its negative.
     const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
-    float* statistics = args.statistics + 2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - found.tile * kRows);
+    float* statistics = args.statistics +
+        2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - found.tile * kRows);
     st_global_f32(statistics, lse_log2);
     st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
   }
   // A head has at least as many tiles as there are sequences.
-  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0) list_key_tiles(args, static_cast<i32>(block_index()));
+  if (static_cast<i32>(block_index()) < args.batch && warp_index() == 0)
+    list_key_tiles(args, static_cast<i32>(block_index()));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 

@@ -4,8 +4,8 @@
 //
 //   delta = rowsum(dO ∘ O) - dLSE,   and LSE·log2(e)
 //
-// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0. kRowLanes lanes share a
-// row; sums are in fp32.
+// A query that sees no key, and a row that pads a block of queries, gets delta = 0 and LSE = +inf: its P and dS are 0.
+// kRowLanes lanes share a row; sums are in fp32.
 
 namespace attune_c044d7724420af93 {
 
@@ -37,7 +37,9 @@ __device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
   return r;
 }
 
-__device__ __forceinline__ double cvt_f64_bf16(u16 x) { return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16)); }
+__device__ __forceinline__ double cvt_f64_bf16(u16 x) {
+  return static_cast<double>(__uint_as_float(static_cast<u32>(x) << 16));
+}
 
 // x of the lane whose index differs in the bits of kMask.
 template <int kMask>
@@ -82,28 +84,38 @@ static_assert(kRows % kRowsAtOnce == 0 && kChunks <= kRowLanes);
 
 // Eight elements of a row that starts at a multiple of 16 bytes.
 __device__ __forceinline__ Vec4 read_chunk(const char* from) { return ld_global_v4_b32(from); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
 
-__device__ __forceinline__ float low_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair))); }
-__device__ __forceinline__ float high_element(u32 pair) { return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16))); }
+__device__ __forceinline__ float low_element(u32 pair) {
+  return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair)));
+}
+__device__ __forceinline__ float high_element(u32 pair) {
+  return static_cast<float>(cvt_f64_bf16(static_cast<u16>(pair >> 16)));
+}
 
 __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
   const u32 a_pairs[4] = {a.x, a.y, a.z, a.w}, b_pairs[4] = {b.x, b.y, b.z, b.w};
@@ -117,11 +129,14 @@ __device__ __forceinline__ float dot_of_chunks(Vec4 a, Vec4 b) {
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(const __grid_constant__ Arguments args) {
-  const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles, batch_head = static_cast<i32>(block_index()) / tiles;
+  const i32 tiles = args.query_tiles, tile = static_cast<i32>(block_index()) % tiles,
+      batch_head = static_cast<i32>(block_index()) / tiles;
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
-  const char* o = static_cast<const char*>(args.o) + kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
-  const char* d_o = static_cast<const char*>(args.d_o) + kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
+  const char* o = static_cast<const char*>(args.o) +
+      kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head);
+  const char* d_o = static_cast<const char*>(args.d_o) +
+      kElementBytes * (sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row) + head * args.d_o_stride_head);
   const i32 chunk = static_cast<i32>(thread_index()) % kRowLanes;
 // Four rows of a thread are under way at once; of eight ptxas spills the pieces.
 #pragma unroll 4
@@ -130,7 +145,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     const bool exists = query < query_count(args, sequence);
     float sum = 0;
     if (exists && chunk < kChunks)
-      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk), read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
+      sum = dot_of_chunks(read_chunk(o + query * args.o_stride_row * kElementBytes + 16 * chunk),
+          read_chunk(d_o + query * args.d_o_stride_row * kElementBytes + 16 * chunk));
     if (kRowLanes > 16) sum += shfl_sync_bfly_f32<16>(sum);
     if (kRowLanes > 8) sum += shfl_sync_bfly_f32<8>(sum);
     if (kRowLanes > 4) sum += shfl_sync_bfly_f32<4>(sum);
@@ -143,7 +159,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_delta(con
     // Finite below, lest a hidden score, which is -inf, met its negative.
     const float lse_log2 = sees ? max_nan_f32(lse * kLog2E, -kLargestFloat) : -negative_infinity();
     const float d_lse = sees && args.d_lse != nullptr ? ld_global_f32(args.d_lse + row) : 0.0f;
-    float* statistics = args.statistics + 2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - tile * kRows);
+    float* statistics = args.statistics +
+        2 * ((static_cast<i64>(batch_head) * tiles + tile) * kRows + query - tile * kRows);
     st_global_f32(statistics, lse_log2);
     st_global_f32(statistics + 1, sees ? sum - d_lse : 0.0f);
   }

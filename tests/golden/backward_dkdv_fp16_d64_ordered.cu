@@ -1,7 +1,7 @@
 // attune backward fp16 d64 causal sm80 q64 kv64 w4 st1 dq=ordered · source 239064031d890dd3
 //
-// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the rows of all products
-// but dQ's:
+// dK and dV of one tile of keys of one key/value head, on mma.sync (compute capability 8.0 and newer). Keys are the
+// rows of all products but dQ's:
 //
 //   for each query head of the group, for each block of queries:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
@@ -9,8 +9,8 @@
 //     dQ = dQ + dS K, in fp32, to be scaled by another kernel
 //   dK = scale·dK,   c = scale·log2(e)
 //
-// A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a block, and kPartChunks chunks of
-// the columns of dK and dV from all of them.
+// A warp owns kWarpRows keys. kQueryWarps warps own the same: each computes Sᵀ and dPᵀ of kWarpQueries queries of a
+// block, and kPartChunks chunks of the columns of dK and dV from all of them.
 //
 // shared memory, bytes:
 //        0  K  [64][64]   later dK
@@ -65,7 +65,8 @@ __device__ __forceinline__ u32 ld_shared_b32(u32 from) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -78,7 +79,8 @@ __device__ __forceinline__ float ld_global_f32(const float* from) {
 }
 __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -89,7 +91,8 @@ __device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -126,7 +129,8 @@ __device__ __forceinline__ u32 atom_relaxed_gpu_global_add_u32(u32* to, u32 x) {
   return before;
 }
 
-// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an acquire.
+// What this thread's CTA has written, as far as a barrier told this thread, comes before x for those who see it by an
+// acquire.
 __device__ __forceinline__ void st_release_gpu_global_u32(u32* to, u32 x) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
@@ -139,8 +143,8 @@ __device__ __forceinline__ void wait_acquire_gpu_global_u32(const u32* from, u32
   } while (seen != x);
 }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -150,14 +154,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and
+// l / 4 + 8, columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
 __device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -235,18 +241,22 @@ constexpr u32 kScoreSwizzleMask = 7, kScoreSwizzleShift = 0;
 constexpr i32 kDqRows = 32, kDqColumnParts = 2;  // of dQ's block that a warp computes
 constexpr i32 kDqChunks = (kChunks + kDqColumnParts - 1) / kDqColumnParts;
 static_assert(kBlockQ / kDqRows * kDqColumnParts == kWarps);
-static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 && kHeadDimQk % 8 == 0);
+static_assert(kBlockKv % (16 * (kWarps / kQueryWarps)) == 0 && kBlockQ % (16 * kQueryWarps) == 0 &&
+    kHeadDimQk % 8 == 0);
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == kBlockQ * kRowBytes);
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
-// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
-// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
+// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive
+// rows at once; the chunk's place in its row is permuted so that these eight lie in different banks. The permutation
+// repeats after eight rows, and changes kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are
+// aligned.
 template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
-  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
+  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) {
+    return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4);
+  }
 
   // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
@@ -257,8 +267,10 @@ struct SwizzledRows {
     u32 start, chunk, swizzle, address;  // start: of the row
 
     __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
-        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
-    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
+        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask),
+          address(start + ((chunk ^ swizzle) << 4)) {}
+    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as
+    // kReached says.
     __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
       return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
     }
@@ -276,10 +288,13 @@ using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
 using TileCursor = TileRowsLayout::Cursor;
 __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
-// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and goes down the rows.
+
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a
+// row's chunks divide the number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
 struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
@@ -291,11 +306,14 @@ struct ThreadChunks {
   __device__ __forceinline__ i32 row(i32 i) const {
     return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
   }
-  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+  __device__ __forceinline__ i32 chunk(i32 i) const {
+    return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks;
+  }
 };
 
-// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
-// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which
+// this is `worker`. Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not
+// reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -305,7 +323,8 @@ struct TileStream {
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
+        row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
@@ -332,22 +351,30 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
   for (i32 i = 0; i < Chunks::kSteps; ++i) {
     const i32 row = chunks.row(i), chunk = chunks.chunk(i);
     if (!Chunks::kExact && row >= kRows) break;
-    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+    if (kAllExist || row < existing)
+      store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
 // The element type's instructions under one name.
-__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_m16n8k16_f32_f16(d, a, b0, b1);
+}
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -355,7 +382,8 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
 template <i32 kRows>
 __device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
@@ -368,8 +396,8 @@ __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -389,8 +417,10 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
-// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
+
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin,
+// unmasked_end) attend to all of these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked
+// where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
@@ -405,7 +435,9 @@ struct QueryBlocks {
     unmasked_begin = kMaskRagged && keys < kBlockKv ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -414,9 +446,9 @@ struct ScoreFunction {
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
 
-// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
-// row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
-// beyond the last are filled with zeros, as TileStream does.
+// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes
+// neighbouring threads share a row, a power of two, so that each keeps its column and walks down the rows; where a row
+// has fewer chunks, some have nothing to do. Rows beyond the last are filled with zeros, as TileStream does.
 template <i32 kBlock>
 struct TilePairStream {
   static constexpr i32 kRowsAtOnce = kThreads / kRowLanes, kSteps = (kBlock + kRowsAtOnce - 1) / kRowsAtOnce;
@@ -425,9 +457,11 @@ struct TilePairStream {
   i64 first_row_bytes, second_row_bytes;
   i32 existing;                // rows from this thread's first one on
 
-  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor, i64 second_row_bytes, i32 rows)
+  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor,
+      i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
-        first(first_tensor + row * first_row_bytes + chunk * 16), second(second_tensor + row * second_row_bytes + chunk * 16),
+        first(first_tensor + row * first_row_bytes + chunk * 16),
+        second(second_tensor + row * second_row_bytes + chunk * 16),
         first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
@@ -447,8 +481,9 @@ struct TilePairStream {
   }
 };
 using StreamedRows = TilePairStream<kBlockQ>;  // of Q and dO
-// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
-// of +inf: its P is 0.
+
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or
+// does not exist, has an LSE of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
@@ -457,6 +492,7 @@ struct QueryStatistics {
     return ex2_approx_ftz_f32(-abs_f32(fma_rn_f32(score, scale_log2, -lse_log2)));
   }
 };
+
 // Streams LSE·log2(e) and delta of a block's queries beside its Q and dO.
 struct LseDeltaStream {
   static constexpr u32 kBytes = 8 * kBlockQ, kCopies = kBytes / 16;
@@ -481,8 +517,9 @@ __device__ __forceinline__ void load_statistics(QueryStatistics (&two)[2], u32 s
   two[0] = {read.x, read.y};
   two[1] = {read.z, read.w};
 }
-// One pair of tiles, of two tensors that are walked in step, and what comes beside them. The first barrier of a step says that the pair has
-// landed for all threads, the second that all have read it: the next one takes its place.
+
+// One pair of tiles, of two tensors that are walked in step, and what comes beside them. The first barrier of a step
+// says that the pair has landed for all threads, the second that all have read it: the next one takes its place.
 struct TilePairRing {
   static constexpr i32 stage = 0;
   StreamedRows rows;
@@ -508,14 +545,15 @@ struct TilePairRing {
   __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset; }
   __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset; }
 };
-// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
-// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8)
+// elements of the head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
   ldmatrix_x4(a, queries.at(row, 2 * k));
 }
 __device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
   ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
 }
+
 // The warp's queries, read from shared memory as A fragments at each step.
 struct QueryFragments {
   u32 tile, first_row;
@@ -563,10 +601,11 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
-// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on.
+// A comes as fragments of 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
 template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
-__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile,
+    i32 first_chunk) {
   const u32 lane = lane_index();
   constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
   const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
@@ -607,7 +646,8 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores
+// the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();
@@ -636,13 +676,15 @@ struct WarpPart {
     const i32 part = warp % kQueryWarps;
     row = warp / kQueryWarps * kWarpRows;
     query = part * kWarpQueries;
-    // The last part begins early enough to be as wide as the others. The part before it stores the columns that both have.
+    // The last part begins early enough to be as wide as the others. The part before it stores the columns that both
+    // have.
     first_stored = part * kPartChunks;
     first_chunk = first_stored < kChunks - kPartChunks ? first_stored : kChunks - kPartChunks;
   }
 };
 
-// Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries long.
+// Pᵀ and dSᵀ of a block in shared memory, where warps need what others have computed: rows are keys, kBlockQ queries
+// long.
 using ScoreRows = SwizzledRows<kElementBytes * kBlockQ, kScoreSwizzleMask, kScoreSwizzleShift>;
 
 // first_key and first_query are the warp's first ones in the tile.
@@ -664,7 +706,8 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 first_key, i32 first_qu
 // The A operand of dV and dK: keys are its rows.
 struct ScoresOfKeys {
   ScoreRows::Cursor place;
-  __device__ __forceinline__ ScoresOfKeys(u32 tile, i32 first_key) : place(tile, first_key + lane_index() % 16, lane_index() / 16) {}
+  __device__ __forceinline__ ScoresOfKeys(u32 tile, i32 first_key)
+      : place(tile, first_key + lane_index() % 16, lane_index() / 16) {}
   __device__ __forceinline__ void step(u32 (&a)[4], i32 t, i32 k) const { ldmatrix_x4(a, place.at(16 * t, 2 * k)); }
 };
 
@@ -677,8 +720,8 @@ struct ScoresOfQueries {
     ldmatrix_x4_trans(a, place.at_reached<ScoreRows::kReached<kDqRows / 8>>(16 * k, 2 * t));
   }
 };
-// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together, so that each of four adds
-// touches 128 bytes in a row.
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: those of all lanes lie together,
+// so that each of four adds touches 128 bytes in a row.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) red_global_add_f32(sums + 32 * i + lane_index(), acc[i]);
@@ -689,23 +732,28 @@ __device__ __forceinline__ Vec4F32 load_sums(const float* sums) {
 }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
-// `padded` rows, whole tiles.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces
+// have them, and has `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds them to the sums.
+
+// dS K of a block: a warp computes kDqRows queries and kDqChunks chunks of columns over all keys of the tile and adds
+// them to the sums.
 struct QueryProduct {
   i32 first_query, first_chunk, first_added;
   float* sums;  // of the sequence's first block
   u32 shared;
 
-  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 first_block, i32 warp, u32 shared) : shared(shared) {
+  __device__ __forceinline__ QueryProduct(const Arguments& args, i64 head, i32 first_block, i32 warp, u32 shared)
+      : shared(shared) {
     first_query = warp / kDqColumnParts * kDqRows;
-    // The last part begins early enough to be as wide as the others. The part before it adds the columns that both have.
+    // The last part begins early enough to be as wide as the others. The part before it adds the columns that both
+    // have.
     first_added = warp % kDqColumnParts * kDqChunks;
     first_chunk = first_added < kChunks - kDqChunks ? first_added : kChunks - kDqChunks;
-    sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, first_block * kBlockQ + first_query, first_chunk);
+    sums = args.d_q_sums +
+        sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, first_block * kBlockQ + first_query, first_chunk);
   }
 
   __device__ __forceinline__ void add(i32 block) const {
@@ -722,8 +770,9 @@ struct QueryProduct {
   }
 };
 
-// Tiles of keys add to the sums of dQ in a fixed order, by tickets. The last tile that sees a block of queries begins, and each hands the ticket
-// to the tile before it. A CTA hands it on one step after its adds, where there is a barrier anyway.
+// Tiles of keys add to the sums of dQ in a fixed order, by tickets. The last tile that sees a block of queries begins,
+// and each hands the ticket to the tile before it. A CTA hands it on one step after its adds, where there is a barrier
+// anyway.
 struct DqAccumulation {
   static constexpr bool kAdded = true;
   const Arguments& args;
@@ -734,13 +783,17 @@ struct DqAccumulation {
   i32 added = -1;  // the block whose ticket is to be handed on
 
   // head is the query head, counted as workspaces have them.
-  __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 tile, i32 warp, u32 shared)
-      : args(args), sequence(sequence), product(args, head, first_block_of_queries<kBlockQ>(sequence), warp, shared), tile(tile),
-        tickets(args.dq_tickets + head * blocks_of_queries<kBlockQ>(args) + first_block_of_queries<kBlockQ>(sequence)) {}
+  __device__ __forceinline__ DqAccumulation(const Arguments& args, const Sequence& sequence, i64 head, i32 tile,
+      i32 warp, u32 shared)
+      : args(args), sequence(sequence), product(args, head, first_block_of_queries<kBlockQ>(sequence), warp, shared),
+        tile(tile),
+        tickets(args.dq_tickets + head * blocks_of_queries<kBlockQ>(args) +
+        first_block_of_queries<kBlockQ>(sequence)) {}
 
   // Tiles that add to a block before this one.
   __device__ __forceinline__ u32 ticket_of(i32 block) const {
-    const i32 behind = (block + 1) * kBlockQ, last = (behind < query_count(args, sequence) ? behind : query_count(args, sequence)) - 1;
+    const i32 behind = (block + 1) * kBlockQ,
+        last = (behind < query_count(args, sequence) ? behind : query_count(args, sequence)) - 1;
     return static_cast<u32>(last_key(args, sequence, last) / kBlockKv - tile);
   }
   // To be called before the barrier of all threads that precedes add().
@@ -751,17 +804,21 @@ struct DqAccumulation {
     product.add(block);
     added = block;
   }
-  // To be called after a barrier of all threads that follows add(). The last warp does it, since the first one waits for tickets.
+  // To be called after a barrier of all threads that follows add(). The last warp does it, since the first one waits
+  // for tickets.
   __device__ __forceinline__ void pass_ticket() const {
-    if (added >= 0 && thread_index() == kThreads - kWarpSize) st_release_gpu_global_u32(tickets + added, ticket_of(added) + 1);
+    if (added >= 0 && thread_index() == kThreads - kWarpSize)
+      st_release_gpu_global_u32(tickets + added, ticket_of(added) + 1);
   }
   __device__ __forceinline__ void finish() const {
     bar_sync();
     pass_ticket();
   }
 };
-// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for dQ.
-__device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation& dq, const ScoreFragments& p, const ScoreFragments& ds,
+// A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers. dSᵀ goes to shared memory as well, for
+// dQ.
+__device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation& dq, const ScoreFragments& p,
+    const ScoreFragments& ds,
                                               const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
@@ -770,23 +827,29 @@ __device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation&
   bar_sync();
   dq.add(block);  // dQ = dQ + dS K
 }
+
 // Every key/value head has tiles of keys of its own. A CTA walks through the query heads that share them.
 struct TileHeads {
-  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  // of a batch entry
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }
   __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
-  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) {
+    return head * args.group_size + member;
+  }
   __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
 };
-// CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only for CTAs that have taken
-// smaller ones: of those that run, the one with the smallest waits for nobody, so that some CTA always goes on.
+// CTAs take numbers in the order in which they begin to run, whatever order the hardware starts them in, and wait only
+// for CTAs that have taken smaller ones: of those that run, the one with the smallest waits for nobody, so that some
+// CTA always goes on.
 __device__ __forceinline__ i32 take_tile_id(const Arguments& args, u32 shared) {
   if (thread_index() == 0) st_shared_b32(shared + kTicketOffset, atom_relaxed_gpu_global_add_u32(args.tile_counter, 1));
   bar_sync();
   return static_cast<i32>(ld_shared_b32(shared + kTicketOffset));
 }
-// Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short later.
-// CTAs take all tiles of a head, then those of the next. The last tile of a head comes first: under a causal mask it sees the fewest queries, and
-// adds to each block before the tiles that meet the block later.
+// Maps the number of a CTA to the tile that it takes, as KeyTile counts tiles. Computed once, since registers are short
+// later.
+// CTAs take all tiles of a head, then those of the next. The last tile of a head comes first: under a causal mask it
+// sees the fewest queries, and adds to each block before the tiles that meet the block later.
 __device__ __forceinline__ i32 tile_in_order(const Arguments& args, i32 number) {
   const i32 first = number / args.key_tiles * args.key_tiles;  // of the head
   return first + args.key_tiles - 1 - (number - first);
@@ -810,16 +873,19 @@ struct KeyTile {
 };
 
 // Offsets are in elements.
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset,
+    i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is not 0, or NaN.
+// Whether blocks of queries are masked where keys do not fill their tile. Keys beyond the last would have a P that is
+// not 0, or NaN.
 constexpr bool kMasksRagged = DqAccumulation::kAdded;  // their dS must not reach dQ
 
 // query, in what follows, is the warp's first one in the block.
 // Turns Sᵀ into Pᵀ.
-__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared, i32 stage) {
+__device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments& args, i32 query, u32 shared,
+    i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -833,7 +899,8 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& p, const Arguments&
 }
 
 // Turns dPᵀ into dSᵀ.
-__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared, i32 stage) {
+__device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFragments& p, i32 query, u32 shared,
+    i32 stage) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -846,8 +913,10 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
   }
 }
 
-// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the sequence.
-__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence, i32 first_query,
+// Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the
+// sequence.
+__device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence,
+    i32 first_query,
                                                    i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -864,8 +933,10 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
 }
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
-__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile, const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc, DqAccumulation& dq, u32 shared) {
+__device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile,
+    const WarpPart& part, TilePairRing& ring,
+                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc,
+                                           DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
@@ -883,27 +954,39 @@ __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i
 __device__ __forceinline__ void load_keys(const Arguments& args, const KeyTile& tile, u32 shared) {
   const i64 row = tile.first_key;
   const i32 head = TileHeads::of_keys(args, tile.head);
-  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head * args.k_stride_head, row * args.k_stride_row);
-  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head * args.v_stride_head, row * args.v_stride_row);
-  TilePairStream<kBlockKv>(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, tile.keys).load_next(shared + kKOffset, shared + kVOffset);
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row),
+      head * args.k_stride_head, row * args.k_stride_row);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
+      head * args.v_stride_head, row * args.v_stride_row);
+  TilePairStream<kBlockKv>(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row,
+      tile.keys).load_next(shared + kKOffset, shared + kVOffset);
   cp_async_commit_group();
 }
 
-// dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a row.
-__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part, const KeyGradients& acc) {
+// dK and dV leave through the tiles of K and V, which all warps have read, so that global stores are whole chunks of a
+// row.
+__device__ __forceinline__ void finish_key_gradients(const Arguments& args, const KeyTile& tile, const WarpPart& part,
+    const KeyGradients& acc) {
   const u32 shared = shared_base();
   put_gradient(shared + kKOffset, part.row, part.first_chunk, part.first_stored, args.softmax_scale, acc.dk);
   put_gradient(shared + kVOffset, part.row, part.first_chunk, part.first_stored, 1.0f, acc.dv);
   bar_sync();
   const i32 worker = opaque_i32(thread_index());
   const i64 dk_row_bytes = kElementBytes * args.d_k_stride_row, dv_row_bytes = kElementBytes * args.d_v_stride_row;
-  char* d_k = const_cast<char*>(row_pointer(args.d_k, tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row), tile.head * args.d_k_stride_head, 0));
-  char* d_v = const_cast<char*>(row_pointer(args.d_v, tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row), tile.head * args.d_v_stride_head, 0));
-  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes, tile.rows(args), worker);
-  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes, tile.rows(args), worker);
+  char* d_k =
+      const_cast<char*>(row_pointer(args.d_k, tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row),
+      tile.head * args.d_k_stride_head, 0));
+  char* d_v =
+      const_cast<char*>(row_pointer(args.d_v, tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row),
+      tile.head * args.d_v_stride_head, 0));
+  store_tile<kBlockKv, false, kThreads>(d_k + tile.first_key * dk_row_bytes, shared + kKOffset, dk_row_bytes,
+      tile.rows(args), worker);
+  store_tile<kBlockKv, false, kThreads>(d_v + tile.first_key * dv_row_bytes, shared + kVOffset, dv_row_bytes,
+      tile.rows(args), worker);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_backward_dkdv_sm80(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const i32 index = tile_in_order(args, take_tile_id(args, shared));
   const i32 warp = warp_index();
@@ -917,13 +1000,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
     const KeyTile tile(args, opaque_i32(index));
     const QueryBlocks<kMasksRagged> blocks(args, tile.sequence, tile.first_key, tile.keys);
     const i32 head = TileHeads::of_queries(args, tile.head, member);
-    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ, row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
+    const i64 first_row = static_cast<i64>(blocks.begin) * kBlockQ,
+        row_head = static_cast<i64>(workspace_batch(tile.sequence)) * args.heads_q + head;
     const char* q =
-        row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, first_row * args.q_stride_row);
+        row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row),
+            head * args.q_stride_head, first_row * args.q_stride_row);
     const char* d_o =
-        row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, first_row * args.d_o_stride_row);
-    TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row, query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args, (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row), blocks.end - blocks.begin, shared};
+        row_pointer(args.d_o, tile.sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
+            head * args.d_o_stride_head, first_row * args.d_o_stride_row);
+    TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row,
+        query_count(args, tile.sequence) - static_cast<i32>(first_row)),
+                      LseDeltaStream(args,
+                      (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row),
+                      blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);

@@ -54,7 +54,8 @@ __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -71,7 +72,8 @@ __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -112,8 +114,8 @@ __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "mem
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -123,14 +125,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and
+// l / 4 + 8, columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
 __device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -202,12 +206,15 @@ static_assert(kRowBytes == kElementBytes * kHeadDimQk && kStreamedTileBytes == k
 
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 
-// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at once; the
-// chunk's place in its row is permuted so that these eight lie in different banks. The permutation repeats after eight rows, and changes
-// kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are aligned.
+// A tile in shared memory: rows of chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive
+// rows at once; the chunk's place in its row is permuted so that these eight lie in different banks. The permutation
+// repeats after eight rows, and changes kMask + 1 neighbouring chunks, to a multiple of whose size all tiles are
+// aligned.
 template <u32 kBytes, u32 kMask, u32 kShift>
 struct SwizzledRows {
-  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) { return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4); }
+  __device__ __forceinline__ static u32 offset(u32 row, u32 chunk) {
+    return row * kBytes + ((chunk ^ ((row >> kShift) & kMask)) << 4);
+  }
 
   // Whether a step of fewer than kChunksApart chunks from a multiple of kChunksApart never carries.
   template <u32 kChunksApart>
@@ -218,8 +225,10 @@ struct SwizzledRows {
     u32 start, chunk, swizzle, address;  // start: of the row
 
     __device__ __forceinline__ Cursor(u32 tile, u32 row, u32 chunk)
-        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask), address(start + ((chunk ^ swizzle) << 4)) {}
-    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as kReached says.
+        : start(tile + row * kBytes), chunk(chunk), swizzle((row >> kShift) & kMask),
+          address(start + ((chunk ^ swizzle) << 4)) {}
+    // The sum of both numbers of chunks carries nothing among the permuted ones: an even number to 0 or 1, or as
+    // kReached says.
     __device__ __forceinline__ u32 at(u32 rows, u32 chunks) const {
       return (address ^ (chunks & kMask) << 4) + (chunks & ~kMask) * 16 + rows * kBytes;
     }
@@ -237,10 +246,13 @@ using TileRowsLayout = SwizzledRows<kRowBytes, kSwizzleMask, kSwizzleShift>;
 using TileCursor = TileRowsLayout::Cursor;
 __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) { return TileRowsLayout::offset(row, chunk); }
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
-// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and goes down the rows.
+
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a
+// row's chunks divide the number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
 struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
@@ -252,11 +264,14 @@ struct ThreadChunks {
   __device__ __forceinline__ i32 row(i32 i) const {
     return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
   }
-  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+  __device__ __forceinline__ i32 chunk(i32 i) const {
+    return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks;
+  }
 };
 
-// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
-// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which
+// this is `worker`. Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not
+// reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -266,7 +281,8 @@ struct TileStream {
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
+        row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
@@ -293,22 +309,30 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
   for (i32 i = 0; i < Chunks::kSteps; ++i) {
     const i32 row = chunks.row(i), chunk = chunks.chunk(i);
     if (!Chunks::kExact && row >= kRows) break;
-    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+    if (kAllExist || row < existing)
+      store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
 // The element type's instructions under one name.
-__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_m16n8k16_f32_bf16(d, a, b0, b1);
+}
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -316,7 +340,8 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 template <i32 kRows>
 __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
   return 0;
@@ -324,8 +349,8 @@ __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -341,47 +366,57 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
 // What the exponents of P gain beside scores and LSE, in powers of two.
-// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key of the sequence.
-// In powers of two.
+// ALiBi: a score loses its head's slope times the keys between it and the query's diagonal, which ends at the last key
+// of the sequence. In powers of two.
 __device__ __forceinline__ float alibi_slope(const Arguments& args, const Sequence& sequence, i32 head) {
-  return 1.44269504088896340736f * ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch + head * args.alibi_slopes_stride_head);
+  return 1.44269504088896340736f *
+      ld_global_f32(args.alibi_slopes + sequence.batch * args.alibi_slopes_stride_batch +
+      head * args.alibi_slopes_stride_head);
 }
 // The key of a query's diagonal, which may lie beside all keys of the sequence.
 __device__ __forceinline__ i32 alibi_diagonal(const Arguments& args, const Sequence& sequence, i32 query) {
   return query + (key_count(args, sequence) - query_count(args, sequence));
 }
+
 // The query on whose diagonal a key lies.
 struct ExponentTerms {
   float slope, from_diagonal;  // from_diagonal: the distance of a key from the diagonal of a query
 
   // The terms of a query and a key; those of others are found by how far they lie behind these.
-  __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 /*head*/, float slope, i32 query, i32 key)
+  __device__ __forceinline__ ExponentTerms(const Arguments& args, const Sequence& sequence, i32 /*head*/, float slope,
+      i32 query, i32 key)
       : slope(slope), from_diagonal(static_cast<float>(key - alibi_diagonal(args, sequence, query))) {}
   __device__ __forceinline__ float gain(i32 queries, i32 keys) const {
     return  - slope * abs_f32(from_diagonal + static_cast<float>(keys - queries));
   }
 };
-// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the exponentials of softcap times as much.
+
+// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the
+// exponentials of softcap times as much.
 struct ScoreFunction {
   float tanh_scale;
 
@@ -392,13 +427,16 @@ struct ScoreFunction {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
   }
-  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
-  __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
+  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is
+  // infinite.
+  __device__ __forceinline__ float slope(float p, float changed) const {
+    return p * fma_rn_sat_f32(-changed, changed, 1.0f);
+  }
 };
 
-// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes neighbouring threads share a
-// row, a power of two, so that each keeps its column and walks down the rows; where a row has fewer chunks, some have nothing to do. Rows
-// beyond the last are filled with zeros, as TileStream does.
+// Copies tile after tile of two tensors that are walked in step, kBlock rows of each, by all threads. kRowLanes
+// neighbouring threads share a row, a power of two, so that each keeps its column and walks down the rows; where a row
+// has fewer chunks, some have nothing to do. Rows beyond the last are filled with zeros, as TileStream does.
 template <i32 kBlock>
 struct TilePairStream {
   static constexpr i32 kRowsAtOnce = kThreads / kRowLanes, kSteps = (kBlock + kRowsAtOnce - 1) / kRowsAtOnce;
@@ -407,9 +445,11 @@ struct TilePairStream {
   i64 first_row_bytes, second_row_bytes;
   i32 existing;                // rows from this thread's first one on
 
-  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor, i64 second_row_bytes, i32 rows)
+  __device__ __forceinline__ TilePairStream(const char* first_tensor, i64 first_row_bytes, const char* second_tensor,
+      i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
-        first(first_tensor + row * first_row_bytes + chunk * 16), second(second_tensor + row * second_row_bytes + chunk * 16),
+        first(first_tensor + row * first_row_bytes + chunk * 16),
+        second(second_tensor + row * second_row_bytes + chunk * 16),
         first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
@@ -429,13 +469,15 @@ struct TilePairStream {
   }
 };
 using StreamedRows = TilePairStream<kBlockKv>;  // of K and V
+
 // Each thread keeps the statistics of its queries in registers: nothing is streamed.
 struct LseDeltaStream {
   __device__ __forceinline__ void load_next(u32 /*shared*/, i32 /*into*/) {}
 };
-// kStages pairs of tiles, of two tensors that are walked in step, and what comes beside them; a pair is copied kStages - 1 steps before it is
-// read. The one barrier of a step says that its pair has landed for all threads, and that all have finished with the pair before it, whose
-// place is filled next.
+
+// kStages pairs of tiles, of two tensors that are walked in step, and what comes beside them; a pair is copied kStages
+// - 1 steps before it is read. The one barrier of a step says that its pair has landed for all threads, and that all
+// have finished with the pair before it, whose place is filled next.
 struct TilePairRing {
   StreamedRows rows;
   LseDeltaStream beside;
@@ -445,7 +487,8 @@ struct TilePairRing {
 
   __device__ __forceinline__ void load(i32 into) {
     if (pairs-- > 0) {
-      rows.load_next(shared + kFirstOffset + into * kStreamedTileBytes, shared + kSecondOffset + into * kStreamedTileBytes);
+      rows.load_next(shared + kFirstOffset + into * kStreamedTileBytes,
+          shared + kSecondOffset + into * kStreamedTileBytes);
       beside.load_next(shared, into);
     }
     cp_async_commit_group();  // also where nothing is left to load: waiting counts groups
@@ -463,14 +506,15 @@ struct TilePairRing {
   __device__ __forceinline__ u32 first_tile() const { return shared + kFirstOffset + stage * kStreamedTileBytes; }
   __device__ __forceinline__ u32 second_tile() const { return shared + kSecondOffset + stage * kStreamedTileBytes; }
 };
-// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
-// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8)
+// elements of the head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
   ldmatrix_x4(a, queries.at(row, 2 * k));
 }
 __device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
   ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
 }
+
 // The warp's queries, read from shared memory as A fragments at each step.
 struct QueryFragments {
   u32 tile, first_row;
@@ -518,10 +562,11 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on. A comes as fragments of
-// 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
+// D += A B for kSteps · 16 rows of B, a tile of shared memory, and kColumns chunks of its columns, from first_chunk on.
+// A comes as fragments of 16 rows and 16 columns; the tile's rows are the rows of the B operand: transposed loads.
 template <i32 kSteps, i32 kTiles, i32 kColumns, class Operand>
-__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile, i32 first_chunk) {
+__device__ __forceinline__ void gemm_columns(float (&acc)[kTiles][kColumns][4], const Operand& operand, u32 tile,
+    i32 first_chunk) {
   const u32 lane = lane_index();
   constexpr bool kReached = kChunks % kColumns == 0 && TileRowsLayout::kReached<kColumns>;
   const TileCursor rows(tile, lane % 16, first_chunk + lane / 16);
@@ -562,7 +607,8 @@ struct PackedScores {
 
 using GradientFragments = float[kRowTiles][kPartChunks][4];
 
-// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores the chunks before it.
+// Stores a gradient into a warp's rows of a tile of shared memory, from chunk `first_stored` on: another warp stores
+// the chunks before it.
 __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_chunk, i32 first_stored, float scale,
                                              const GradientFragments& acc) {
   const u32 lane = lane_index();
@@ -578,8 +624,9 @@ __device__ __forceinline__ void put_gradient(u32 tile, i32 warp_row, i32 first_c
     }
   }
 }
-// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or does not exist, has an LSE
-// of +inf: its P is 0.
+
+// What all keys need to know of a query: P = exp2(c s - lse_log2), dS = P (dP - delta). A query that sees no key, or
+// does not exist, has an LSE of +inf: its P is 0.
 struct QueryStatistics {
   float lse_log2, delta;
 
@@ -594,24 +641,30 @@ struct QueryStatistics {
 };
 
 // Offsets are in elements.
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset,
+    i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
 // Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
-__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score, const Arguments& args,
-                                              const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block, i32 head, float slope) {
+__device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score,
+    const Arguments& args,
+                                              const Sequence& sequence, const QueryStatistics (&queries)[2],
+                                              i32 first_row, i32 block, i32 head, float slope) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const HiddenKeys hidden(args, sequence, first_row + 8 * half + lane_index() / 4, first_key);
-    const ExponentTerms terms(args, sequence, head, slope, first_row + 8 * half + static_cast<i32>(lane_index() / 4), first_key);
+    const ExponentTerms terms(args, sequence, head, slope, first_row + 8 * half + static_cast<i32>(lane_index() / 4),
+        first_key);
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (i32 e = 0; e < 2; ++e) {
-        const float changed = s[0][n][2 * half + e], p = score.slope(queries[half].probability(changed, args.softmax_scale_log2, terms.gain(0, 8 * n + e)), changed);
+        const float changed = s[0][n][2 * half + e],
+            p = score.slope(queries[half].probability(changed, args.softmax_scale_log2, terms.gain(0, 8 * n + e)),
+            changed);
         const bool visible = !kMasked || !hidden.has(8 * n + e);
         ds[0][n][2 * half + e] = visible ? p * (ds[0][n][2 * half + e] - queries[half].delta) : 0.0f;
       }
@@ -620,8 +673,11 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, TilePairRing& ring,
-                                        const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2], GradientFragments& acc_dq, i32 head, float slope) {
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row,
+    TilePairRing& ring,
+                                        const QueryFragments& q, const QueryFragments& d_o,
+                                        const QueryStatistics (&queries)[2], GradientFragments& acc_dq, i32 head,
+                                        float slope) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
@@ -633,39 +689,50 @@ __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& s
   ring.release();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_dq_sm80(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_backward_dq_sm80(const __grid_constant__ Arguments args) {
   const i32 tile = static_cast<i32>(block_index() % static_cast<u32>(args.query_tiles)),
             batch_head = static_cast<i32>(block_index() / static_cast<u32>(args.query_tiles));
   const Sequence sequence(args, batch_head / args.heads_q);
-  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size, tile_row = tile * kBlockQ;
+  const i32 head = batch_head - sequence.batch * args.heads_q, head_kv = head / args.group_size,
+      tile_row = tile * kBlockQ;
   const i32 rows = query_count(args, sequence) - tile_row < kBlockQ ? query_count(args, sequence) - tile_row : kBlockQ;
   const i32 warp_row = warp_index() * kWarpRows, first_row = tile_row + warp_row;
   const u32 shared = shared_base();
 
   const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
-  TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row), head * args.q_stride_head, tile_row * args.q_stride_row),
+  TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row),
+      head * args.q_stride_head, tile_row * args.q_stride_row),
                           kElementBytes * args.q_stride_row,
-                          row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row), head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
+                          row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
+                          head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
                           kElementBytes * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
-  const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row), head_kv * args.k_stride_head, first_key * args.k_stride_row);
-  const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head, first_key * args.v_stride_row);
-  TilePairRing ring{StreamedRows(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row, key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
+  const char* k = row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row),
+      head_kv * args.k_stride_head, first_key * args.k_stride_row);
+  const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row),
+      head_kv * args.v_stride_head, first_key * args.v_stride_row);
+  TilePairRing ring{StreamedRows(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row,
+      key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
                     blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
-  const float* statistics = args.statistics + 2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ + first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
+  const float* statistics = args.statistics +
+      2 * (static_cast<i64>(batch_head) * args.query_tiles * kBlockQ +
+      first_block_of_queries<kBlockQ>(sequence) * kBlockQ + first_row + lane_index() / 4);
   const QueryStatistics queries[2] = {{ld_global_f32(statistics), ld_global_f32(statistics + 1)},
                                       {ld_global_f32(statistics + 16), ld_global_f32(statistics + 17)}};
   GradientFragments acc_dq = {};
   const float slope = alibi_slope(args, sequence, head);
   i32 block = blocks.begin;
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
-  for (; block < blocks.end; ++block) kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
+  for (; block < blocks.unmasked_end; ++block)
+    kv_step<false>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
+  for (; block < blocks.end; ++block)
+    kv_step<true>(args, sequence, block, first_row, ring, q, d_o, queries, acc_dq, head, slope);
 
   // dQ leaves through the warp's own rows of Q's tile, so that global stores are whole chunks of a row.
   cp_async_wait_group<0>();
@@ -673,9 +740,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backwa
   put_gradient(shared + kQOffset, warp_row, 0, 0, args.softmax_scale, acc_dq);
   bar_warp_sync();
   const i64 row_bytes = kElementBytes * args.d_q_stride_row;
-  char* d_q = const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row), head * args.d_q_stride_head, 0));
+  char* d_q =
+      const_cast<char*>(row_pointer(args.d_q, sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row),
+      head * args.d_q_stride_head, 0));
   const i32 stored = rows;
-  store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes, row_bytes, stored - warp_row,
+  store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes,
+      row_bytes, stored - warp_row,
                                           lane_index());
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

@@ -4,8 +4,9 @@
 //
 //   dsink = -Σ exp(sink - LSE)·delta     over all queries of the head, in all batch entries
 //
-// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads have. A query that has no part in
-// the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
+// A CTA has a head. The order of the sum is fixed: a thread adds every kThreads-th query, then the CTA what its threads
+// have. A query that has no part in the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE
+// may be anything.
 
 namespace attune_160ae4fbf29717a9 {
 
@@ -83,8 +84,8 @@ __device__ __forceinline__ float bits_to_f32(u32 x) {
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
@@ -106,15 +107,19 @@ constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == 128);
 
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -123,7 +128,8 @@ struct Sequence {
 // Rows that each batch entry has in the tensors of queries and of keys.
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
-// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
+// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold
+// columns.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
   return ld_weak_global_f32(statistics_of_block + kRows + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
 }
@@ -147,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
   const u32 warp = warp_index(), lane = lane_index(), shared = shared_base();
   const float sink = ld_global_f32(args.sinks + head);
   // Queries of all batch entries, one after the other: as many loads as possible are under way together.
-  const u32 stored = static_cast<u32>(stored_queries(args)), batch_step = kThreads / stored, query_step = kThreads % stored;
+  const u32 stored = static_cast<u32>(stored_queries(args)), batch_step = kThreads / stored,
+      query_step = kThreads % stored;
   u32 batch = thread_index() / stored, query = thread_index() % stored;
   float sum = 0;
   while (batch < static_cast<u32>(args.batch)) {
@@ -158,7 +165,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
       if (batch < static_cast<u32>(args.batch)) {
         const i64 head_of_all = static_cast<i64>(batch) * args.heads_q + head;
         lse[i] = ld_global_f32(args.lse + head_of_all * stored + query);
-        delta[i] = delta_of(args.statistics + 2 * kRows * (head_of_all * args.query_tiles + query / kRows), static_cast<i32>(query % kRows));
+        delta[i] = delta_of(args.statistics + 2 * kRows * (head_of_all * args.query_tiles + query / kRows),
+            static_cast<i32>(query % kRows));
       }
       query += query_step;
       batch += batch_step;

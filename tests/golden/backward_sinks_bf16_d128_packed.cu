@@ -4,8 +4,9 @@
 //
 //   dsink = -Σ exp(sink - LSE)·delta     over all queries of the head, in all batch entries
 //
-// A CTA has a head. The order of the sum is fixed: a lane adds the queries of its warp's blocks that are its own, then the CTA what its threads have. A query
-// that has no part in the sum, as it sees nothing, not even a sink, or is none, has delta = 0; its LSE may be anything.
+// A CTA has a head. The order of the sum is fixed: a lane adds the queries of its warp's blocks that are its own, then
+// the CTA what its threads have. A query that has no part in the sum, as it sees nothing, not even a sink, or is none,
+// has delta = 0; its LSE may be anything.
 
 namespace attune_4d822c2c4fc51eb4 {
 
@@ -75,7 +76,8 @@ __device__ __forceinline__ u32 bfind_b32(u32 x) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -101,8 +103,8 @@ __device__ __forceinline__ float bits_to_f32(u32 x) {
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
@@ -128,9 +130,10 @@ constexpr u32 kFloat = sizeof(float);
 constexpr float kLog2E = 1.44269504088896340736f;
 static_assert(kWarps <= kWarpSize && kWarps * kFloat == 128);
 
-// Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory, sequence b is the rows from cu_seqlens[b]
-// up to, and without, cu_seqlens[b + 1], of which the first ones count, as many as the call says, all of them where it says nothing. What lies behind, and what
-// lies in other sequences, reaches no result. Rows behind the last sequence are stored with it and do not count.
+// Whose rows a tile works on. Here the sequences lie one behind the other: as the call says in the device's memory,
+// sequence b is the rows from cu_seqlens[b] up to, and without, cu_seqlens[b + 1], of which the first ones count, as
+// many as the call says, all of them where it says nothing. What lies behind, and what lies in other sequences, reaches
+// no result. Rows behind the last sequence are stored with it and do not count.
 struct Sequence {
   i32 batch, first_query, queries, first_key, keys;
   i32 stored_queries, stored_keys;  // also those that do not count
@@ -138,7 +141,8 @@ struct Sequence {
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments& args, i32 batch) : batch(batch) {
     const bool is_last = batch == args.batch - 1;
-    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q), end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
+    const i32 end_of_queries = begin_of(args.cu_seqlens_q, batch + 1, args.seq_q),
+        end_of_keys = begin_of(args.cu_seqlens_kv, batch + 1, args.seq_kv);
     first_query = begin_of(args.cu_seqlens_q, batch, args.seq_q);
     queries = used_rows(args.seqused_q, batch, rows_between(first_query, end_of_queries));
     stored_queries = rows_between(first_query, is_last ? args.seq_q : end_of_queries);
@@ -147,9 +151,14 @@ struct Sequence {
     stored_keys = rows_between(first_key, is_last ? args.seq_kv : end_of_keys);
   }
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_query * stride_row; }
-  __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const { return first_key * stride_row; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 /*stride_batch*/, i64 stride_row) const {
+    return first_query * stride_row;
+  }
+  __device__ __forceinline__ i64 key_offset(i64 /*stride_batch*/, i64 stride_row) const {
+    return first_key * stride_row;
+  }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 
@@ -168,25 +177,34 @@ struct Sequence {
   }
 };
 __device__ __forceinline__ i32 query_count(const Arguments&, const Sequence& sequence) { return sequence.queries; }
-__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) { return sequence.stored_queries; }
+__device__ __forceinline__ i32 stored_queries(const Arguments&, const Sequence& sequence) {
+  return sequence.stored_queries;
+}
 __device__ __forceinline__ i32 stored_keys(const Arguments&, const Sequence& sequence) { return sequence.stored_keys; }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (heads, queries of all sequences); and
+// the place of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return static_cast<i64>(head) * args.seq_q + sequence.first_query + row;
 }
 
-// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence b's begin at number
-// cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before, whatever their lengths, and no sum over them is needed. Some
-// numbers are of no tile: there is no row from their first one on.
-__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) { return sequence == 0 ? 0 : begin / rows + sequence; }
-// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of as many as there are lanes that divide
-// them. So few loads wait for each other.
+// A head's tiles of `rows` rows each, of all sequences, and so the blocks of rows that it has in workspaces. Sequence
+// b's begin at number cu_seqlens[b] / rows + b, those of the first one at 0: so many are enough for the ones before,
+// whatever their lengths, and no sum over them is needed. Some numbers are of no tile: there is no row from their first
+// one on.
+__device__ __forceinline__ i32 first_tile_of(i32 sequence, i32 begin, i32 rows) {
+  return sequence == 0 ? 0 : begin / rows + sequence;
+}
+
+// The lanes of a warp look together, all for the same number: each at one of the sequences that are in question, or of
+// as many as there are lanes that divide them. So few loads wait for each other.
 struct TileOfSequence {
   i32 batch, tile;
 
   __device__ __forceinline__ TileOfSequence(const i32* begins, i32 sequences, i32 all, i32 number, i32 rows) {
-    const auto first_tile = [&](i32 sequence) { return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows); };
+    const auto first_tile = [&](i32 sequence) {
+      return first_tile_of(sequence, Sequence::begin_of(begins, sequence, all), rows);
+    };
     batch = 0;             // the last one whose first tile is not behind this one, or a sequence before that
     i32 left = sequences;  // in question, from `batch` on
     while (left > 1) {
@@ -199,7 +217,8 @@ struct TileOfSequence {
     tile = number - first_tile(batch);
   }
 };
-// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold columns.
+// Delta of query r of a block of kRows: deltas are behind all LSE, those of sixteen queries as lanes of fragments hold
+// columns.
 __device__ __forceinline__ float delta_of(const float* statistics_of_block, i32 r) {
   return ld_weak_global_f32(statistics_of_block + kRows + r / 16 * 16 + r % 8 / 2 * 4 + r % 16 / 8 * 2 + r % 2);
 }
@@ -227,10 +246,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_sinks(con
   for (i32 block = static_cast<i32>(warp); block < args.query_tiles; block += static_cast<i32>(kWarps)) {
     const TileOfSequence found(args.cu_seqlens_q, args.batch, args.seq_q, block, kRows);
     const Sequence sequence(args, found.batch);
-    const i32 first_query = found.tile * kRows, left = query_count(args, sequence) - first_query, rows = left < kRows ? left : kRows;
+    const i32 first_query = found.tile * kRows, left = query_count(args, sequence) - first_query,
+        rows = left < kRows ? left : kRows;
     const float* const statistics = args.statistics + 2 * kRows * (static_cast<i64>(head) * args.query_tiles + block);
     for (i32 row = static_cast<i32>(lane); row < rows; row += kWarpSize)
-      sum = with_query(sum, sink, ld_global_f32(args.lse + packed_query_row(args, sequence, head, first_query + row)), delta_of(statistics, row));
+      sum = with_query(sum, sink, ld_global_f32(args.lse + packed_query_row(args, sequence, head, first_query + row)),
+          delta_of(statistics, row));
   }
   sum = warp_sum(sum);
   if (lane == 0) st_shared_b32(shared + kFloat * warp, f32_to_bits(sum));

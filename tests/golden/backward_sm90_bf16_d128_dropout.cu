@@ -1,6 +1,7 @@
 // attune backward bf16 d128 causal softcap dropout sm90 q64 kv128 st2 ordered overlap=within dq=atomic dq-by=softmax early2 · source 54aa9bd76f5e2211
 //
-// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
+// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of
+// all products but dQ's:
 //
 //   for each query head of the group, for each block of queries:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
@@ -12,9 +13,9 @@
 //
 // What dropout keeps of P counts in dV, divided by the share of it; dP where it is kept, likewise, in dS.
 //
-// Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
-// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
-// A block later each of them computes a part of that block's dQ, transposed, and adds it.
+// Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S,
+// P, dP, dS, dK and dV. All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through
+// shared memory. A block later each of them computes a part of that block's dQ, transposed, and adds it.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  K   [1][2][128][64]
@@ -73,7 +74,8 @@ __device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -86,7 +88,8 @@ __device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
 }
 __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -115,8 +118,8 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
   return r;
 }
 
-// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's highest bit, eight times that byte's
-// highest bit.
+// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's
+// highest bit, eight times that byte's highest bit.
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
@@ -154,12 +157,15 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
 // Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
 __device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+      "f"(x.w) : "memory");
 }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
@@ -170,16 +176,20 @@ __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -209,14 +219,16 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
 
-// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
+// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples
+// of 16.
 __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
@@ -226,7 +238,8 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The element (row l / 4, columns 2 (l % 4) and + 1) of the transposed matrix, of which each lane gives those of the matrix.
+// The element (row l / 4, columns 2 (l % 4) and + 1) of the transposed matrix, of which each lane gives those of the
+// matrix.
 __device__ __forceinline__ u32 movmatrix_trans(u32 x) {
   u32 r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
@@ -249,8 +262,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -268,8 +281,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[32], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -304,7 +318,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[32], const u32 (&a)[kFragmen
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 template <bool kAccumulate, bool kTransposed>
@@ -353,7 +368,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[64], const u32 (&a)[kFragmen
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 
@@ -531,7 +547,8 @@ constexpr i32 kPanelColumns = 64, kPanels = 2;
 constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+// the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -543,20 +560,27 @@ constexpr u32 kDropoutOffset = 164864;
 constexpr u32 kBarrierOffset = 164992;
 constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
-constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
+// the same over a block of queries, a tile of keys
+constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
-static_assert(kBlockQ % 16 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ % 16 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 &&
+    kPanels * kPanelColumns >= 16 * kDimSteps);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
-using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+// of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+using PackedScores = u32[kBlockQ / 4];
 using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -568,10 +592,13 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -584,7 +611,9 @@ struct PipelineSlot {
     }
   }
 };
-// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier has completed.
+
+// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier
+// has completed.
 struct TileSlot {
   u32 tiles = 0;  // before this one
 
@@ -602,7 +631,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -613,15 +643,20 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -629,7 +664,8 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
 template <i32 kRows>
 __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
@@ -638,8 +674,8 @@ __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -649,6 +685,7 @@ __device__ __forceinline__ i32 first_query(const Arguments& args, const Sequence
   const i64 first = key - last_offset(args, sequence);
   return static_cast<i32>(first < 0 ? 0 : first < query_count(args, sequence) ? first : query_count(args, sequence));
 }
+
 // The queries that do not attend to a key, by their distance from a query. Nobody attends to a key that does not exist.
 struct HiddenQueries {
   i32 first;  // that attends to the key
@@ -659,8 +696,10 @@ struct HiddenQueries {
   }
   __device__ __forceinline__ bool has(i32 distance) const { return distance < first; }
 };
-// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
-// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
+
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin,
+// unmasked_end) attend to all of these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked
+// where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
@@ -675,7 +714,9 @@ struct QueryBlocks {
     unmasked_begin = kMaskRagged && keys < kWarpgroupKeys ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the exponentials of softcap times as much.
+
+// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the
+// exponentials of softcap times as much.
 struct ScoreFunction {
   float tanh_scale;
 
@@ -686,17 +727,22 @@ struct ScoreFunction {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
   }
-  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
-  __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
+  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is
+  // infinite.
+  __device__ __forceinline__ float slope(float p, float changed) const {
+    return p * fma_rn_sat_f32(-changed, changed, 1.0f);
+  }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
-// word j % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random
+// byte: number 2·(j % 2) + i % 16 / 8 of word j % 16 / 8 of
 //
-//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
+//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)
+//   h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
-// where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
-// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
+// where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with
+// their lower half. No tile, config or pass has a say in it, and later releases draw the same. An element is kept if
+// its byte is not below a threshold: 256 times the probability, rounded down or up. It is up if the second half of the
+// counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -744,27 +790,34 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
-// more than all of them.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one,
+// the arguments tell. Lower bits of 0x80 are one more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
-// query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in
+// (of keys, where pairs are of two keys for a query), in whose bytes, in bit 7, both elements of a pair alternate for
+// the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];
 
   // The elements that are kept of a pair, in 16 bits each; the others are 0.
   __device__ __forceinline__ u32 of_pair(u32 pair, i32 word, i32 half) const { return pair & mask(word, half); }
   // All elements; the sign of those that are not kept is set.
-  __device__ __forceinline__ u32 signs_of_pair(u32 pair, i32 word, i32 half) const { return pair | (~mask(word, half) & 0x80008000u); }
-  __device__ __forceinline__ bool has(i32 word, i32 half, i32 element) const { return (words[word] & (0x80u << (16 * element + 8 * half))) != 0; }
+  __device__ __forceinline__ u32 signs_of_pair(u32 pair, i32 word, i32 half) const {
+    return pair | (~mask(word, half) & 0x80008000u);
+  }
+  __device__ __forceinline__ bool has(i32 word, i32 half, i32 element) const {
+    return (words[word] & (0x80u << (16 * element + 8 * half))) != 0;
+  }
 
  private:
   // prmt copies bytes, or with bit 3 of a selector what their highest bit is.
-  __device__ __forceinline__ u32 mask(i32 word, i32 half) const { return prmt_b32(words[word], words[word], half == 0 ? 0xaa88u : 0xbb99u); }
+  __device__ __forceinline__ u32 mask(i32 word, i32 half) const {
+    return prmt_b32(words[word], words[word], half == 0 ? 0xaa88u : 0xbb99u);
+  }
 };
 
 // x, y: a counter of which `rounds` are still to come, with the round key.
@@ -779,12 +832,14 @@ __device__ __forceinline__ KeptElements kept_elements(const Arguments& args, u32
   return kept;
 }
 
-// Dropout of 16 keys, which are the rows of a warp's fragments. What is drawn is turned: lanes draw as where queries are the rows.
+// Dropout of 16 keys, which are the rows of a warp's fragments. What is drawn is turned: lanes draw as where queries
+// are the rows.
 struct KeyDropout {
   u32 queries, keys, key;
 
   KeyDropout() = default;
-  __device__ __forceinline__ KeyDropout(const HeadDropout& head, i32 first_key) : queries(head.queries ^ lane_index()), keys(head.keys ^ static_cast<u32>(first_key / 16)), key(head.key) {}
+  __device__ __forceinline__ KeyDropout(const HeadDropout& head, i32 first_key)
+      : queries(head.queries ^ lane_index()), keys(head.keys ^ static_cast<u32>(first_key / 16)), key(head.key) {}
   // Beside the queries 16·sixteen and on. A word is of eight keys, a half of eight queries.
   __device__ __forceinline__ KeptElements of_queries(const Arguments& args, i32 sixteen) const {
     KeptElements kept = kept_elements<7>(args, queries ^ static_cast<u32>(32 * sixteen), keys, key);
@@ -793,31 +848,37 @@ struct KeyDropout {
     return kept;
   }
 };
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
-// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together,
+// for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
 }
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
-// `padded` rows, whole tiles.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces
+// have them, and has `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts as workspaces have
-// them, and has `blocks` blocks.
+// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts
+// as workspaces have them, and has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
   return (head * blocks + block) * (kHeadDimQk * kTileRows);
@@ -827,17 +888,24 @@ template <i32 kTileRows>
 __device__ __forceinline__ i32 transposed_fragment_place(i32 sixteen_dims, i32 eight_rows) {
   return (sixteen_dims * (kTileRows / 8) + eight_rows) * kSumsOfFragment;
 }
+
 // Every key/value head has tiles of keys of its own. A CTA walks through the query heads that share them.
 struct TileHeads {
-  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  // of a batch entry
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }
   __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
-  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) {
+    return head * args.group_size + member;
+  }
   __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
 };
 // CTAs take tiles in the order of their numbers.
-__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) {
+  return static_cast<i32>(block_index());
+}
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
+
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -858,8 +926,8 @@ struct KeyTile {
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 
-// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
-// of those that read the buffer has left it.
+// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an
+// empty one when every warp of those that read the buffer has left it.
 struct Barriers {
   u32 base;
   __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
@@ -894,7 +962,8 @@ struct Barriers {
 struct KeyTilesOfCta {
   i32 number;
 
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared)
+      : number(take_tile_id(args, shared) / kCluster) {}
   // Calls work with the index of each tile.
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
@@ -902,11 +971,13 @@ struct KeyTilesOfCta {
   }
 };
 
-// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
+// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its
+// keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile)
+      : blocks(args, tile.sequence, tile.first_key, tile.keys) {
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
@@ -920,7 +991,8 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
 // Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of a head in workspaces.
-__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do,
+    i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
@@ -930,12 +1002,14 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
-  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks +
+      first_block_of_queries<kBlockQ>(sequence) + block;
+  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes,
+      args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 
-// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
-// the same code: a thread's registers are those of all roles of its warpgroup.
+// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of
+// dO, each with delta. Both run the same code: a thread's registers are those of all roles of its warpgroup.
 struct QueryLoads {
   bool of_do;  // what this warp copies
   i32 stage = 0;
@@ -952,7 +1026,8 @@ struct QueryLoads {
 
   __device__ __forceinline__ bool any(const Arguments& args) const { return head < TileHeads::walked(args); }
   // Waits for the buffer of the next block, if there is one, and fills it.
-  __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
+  __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
       mbarrier_wait_parity(empty(barriers), parity ^ 1);
@@ -962,9 +1037,13 @@ struct QueryLoads {
   }
 
  private:
-  __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all);
+  __device__ __forceinline__ u32 empty(const Barriers& barriers) const {
+    return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage);
+  }
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block,
+        walk.blocks.all);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -977,6 +1056,7 @@ struct QueryLoads {
     }
   }
 };
+
 // Where the warpgroup that loads stands in the rings, from tile to tile.
 struct QueryProducer {
   i32 warp;
@@ -986,8 +1066,10 @@ struct QueryProducer {
   __device__ __forceinline__ explicit QueryProducer(i32 warp) : warp(warp), queries(warp == 2) {}
 };
 
-// All loads of a tile: one warp's of K, Q and LSE, another one's of V, dO and delta. Each buffer is filled anew when every softmax warpgroup has left it.
-__device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, QueryProducer& producer) {
+// All loads of a tile: one warp's of K, Q and LSE, another one's of V, dO and delta. Each buffer is filled anew when
+// every softmax warpgroup has left it.
+__device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared, i32 index,
+    QueryProducer& producer) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   if (!walk.any()) {
@@ -998,7 +1080,8 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
   if (producer.warp == 1 || producer.warp == 2) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
-      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map, queries.of_do ? barriers.v_full() : barriers.k_full(),
+      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map,
+          queries.of_do ? barriers.v_full() : barriers.k_full(),
                                 head_kv, place_of_keys(args, tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
@@ -1008,11 +1091,15 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
   }
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
-__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
-__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
+__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) {
+  return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16);
+}
+__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) {
+  return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x);
+}
 
-// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
-// read at once; the rest as it is used.
+// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What
+// is used first, kEarly sixteens, is read at once; the rest as it is used.
 template <i32 kEarly, bool kUpwards>
 struct BlockColumns {
   u32 rows;
@@ -1030,9 +1117,11 @@ struct BlockColumns {
 using LseColumns = BlockColumns<1, true>;
 using DeltaColumns = BlockColumns<1, false>;
 
-// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS is made: negative where dropout keeps
-// nothing. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score, const Arguments& args, const KeyDropout& dropout, i32 block, float scale_log2, const LseColumns& lse) {
+// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS
+// is made: negative where dropout keeps nothing. An exponent is positive only by what rounding left of LSE: it counts
+// as negative, so that P does not exceed 1.
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score,
+    const Arguments& args, const KeyDropout& dropout, i32 block, float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
@@ -1064,11 +1153,14 @@ __device__ __forceinline__ void drop_scores(PackedScores& packed, const PackedSc
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] &= ~prmt_b32(signs[i], signs[i], 0xbb99u);
 }
 
-// P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta is.
-__device__ __forceinline__ float dropped_difference(float p, float dp, float delta) { return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta); }
+// P times dP less delta, where dP counts if P is positive: dropout has kept it. Times the share that is kept, as delta
+// is.
+__device__ __forceinline__ float dropped_difference(float p, float dp, float delta) {
+  return fma_rn_f32(max_f32(p, 0), dp, -abs_f32(p) * delta);
+}
 
-// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
-// below it.
+// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so
+// that the next scores fit below it.
 __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
@@ -1084,10 +1176,12 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
 }
 
 // Sets the scores of queries that do not attend to a key to -inf. first_key: of this thread; first_query: of the block.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_key, i32 first_query) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence,
+    i32 first_key, i32 first_query) {
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const HiddenQueries hidden(args, sequence, first_key + 8 * half, first_query + static_cast<i32>(lane_index() % 4 * 2));
+    const HiddenQueries hidden(args, sequence, first_key + 8 * half,
+        first_query + static_cast<i32>(lane_index() % 4 * 2));
 #pragma unroll
     for (i32 n = 0; n < kBlockQ / 8; ++n) {
 #pragma unroll
@@ -1097,10 +1191,12 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are queries: fragments are transposed.
+// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are
+// queries: fragments are transposed.
 __device__ __forceinline__ u32 place_of_scores(u32 tile, i32 key) {
   const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
-  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes +
+      byte % kPanelBytes);
 }
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
   const u32 at = place_of_scores(tile, key);
@@ -1114,9 +1210,10 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores
 __device__ __forceinline__ void await_key_sums(const Arguments&, const KeyTile&) {}
 __device__ __forceinline__ void pass_key_sums(const Arguments&, const KeyTile&) {}
 
-// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of four fragments, so that each
-// lane stores 16 bytes of a row.
-__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys, const GradientFragments& acc) {
+// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of
+// four fragments, so that each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys,
+    const GradientFragments& acc) {
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -1128,32 +1225,46 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
-        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half], scale * acc[16 * group + 4 * n + 2 * half + 1]);
+        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half],
+            scale * acc[16 * group + 4 * n + 2 * half + 1]);
       transpose_in_quad(words);
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
     for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
-      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
+      if (exists)
+        st_global_b32(to + 16 * n + 4 * quad,
+            pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
-__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
-                                                        tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale * args.dropout_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
+__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dk) {
+  char* const d_k = static_cast<char*>(args.d_k) +
+      kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+                                                        tile.head * args.d_k_stride_head +
+                                                            tile.first_key * args.d_k_stride_row);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale * args.dropout_scale,
+      first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
-__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
-                                                        tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, args.dropout_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
+__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dv) {
+  char* const d_v = static_cast<char*>(args.d_v) +
+      kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+                                                        tile.head * args.d_v_stride_head +
+                                                            tile.first_key * args.d_v_stride_row);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, args.dropout_scale,
+      first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
 }
-// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
+
+// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they
+// attend to other keys.
 struct LiveBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
 
-  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, i32 first_key) {
+  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk,
+      i32 first_key) {
     const i32 keys = tile.first_key + tile.keys - first_key;
     begin = end = walk.blocks.end;
     if (keys <= 0) return;
@@ -1181,15 +1292,23 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
-  __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
-  __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
+  __device__ __forceinline__ i32 first_key_of_warp() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  }
+  __device__ __forceinline__ i32 first_key_of_thread() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4);
+  }
 
-  __device__ __forceinline__ u32 dropout_place() const { return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps); }
+  __device__ __forceinline__ u32 dropout_place() const {
+    return shared + kDropoutOffset + 16 * (kWarpgroupWarps * index + warp_index() % kWarpgroupWarps);
+  }
   // Begins a query head, whose number among those that the tile walks through is `walked`.
   __device__ __forceinline__ void begin_dropout(const Arguments& args, const KeyTile& tile, i32 walked) const {
     HeadDropout(args, tile.sequence.batch, TileHeads::of_queries(args, tile.head, walked)).put(dropout_place());
   }
-  __device__ __forceinline__ KeyDropout dropout(const KeyTile& tile) const { return KeyDropout(HeadDropout(dropout_place()), tile.first_key + first_key_of_warp()); }
+  __device__ __forceinline__ KeyDropout dropout(const KeyTile& tile) const {
+    return KeyDropout(HeadDropout(dropout_place()), tile.first_key + first_key_of_warp());
+  }
 
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
   __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
@@ -1205,8 +1324,9 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
   __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
 
-  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its first turn, which the first one
-  // takes back in the end; not at each of several tiles, since the last one may then come twice while the first is still on its way.
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its
+  // first turn, which the first one takes back in the end; not at each of several tiles, since the last one may then
+  // come twice while the first is still on its way.
   __device__ __forceinline__ void begin_order() const {
     if (index == kSoftmaxWarpgroups - 1) pass_order();
   }
@@ -1217,20 +1337,26 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
   __device__ __forceinline__ void pass_order() const {
-    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
+    if (kOrderedWarpgroups)
+      bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   // Sᵀ = K Qᵀ
-  __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_s(ScoreFragments& s) const {
+    issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes);
+  }
   // dPᵀ = V dOᵀ
-  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const { issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const {
+    issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dV += Pᵀ dO
-  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const { issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const {
+    issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dK += dSᵀ Q
   __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
-
 
   // Until the buffer of the block's dS is free.
   __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
@@ -1247,27 +1373,33 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
-    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride),
+        columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come
+    // from a lane's.
     const u32 rows = kDimSteps > 4 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
     for (i32 step = 1; step < kDimSteps; ++step)
-      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)), matrix_descriptor(columns + column_step(step, kQPanelStride)));
+      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)),
+          matrix_descriptor(columns + column_step(step, kQPanelStride)));
     wgmma_commit_group();
   }
   // Scores of a block times its queries (of Q or dO).
-  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores, u32 tile) const {
+  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores,
+      u32 tile) const {
     const u32 queries = tile_place(tile, kQPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kQuerySteps; ++step) wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
+    for (i32 step = 0; step < kQuerySteps; ++step)
+      wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
     wgmma_commit_group();
   }
 };
-// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A buffer is released only
-// after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
+// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A
+// buffer is released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp
+// together.
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
@@ -1281,7 +1413,8 @@ __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool pub
   if (publishes) warpgroup.publish(zeros);
 }
 // A warpgroup computes S, P, dP, dS, dK and dV of its 64 keys.
-// A softmax warpgroup's share of dQ of each block, transposed: dQᵀ = Kᵀ dSᵀ over all keys of the tile, for 64 of the head dim and kDqQueries queries.
+// A softmax warpgroup's share of dQ of each block, transposed: dQᵀ = Kᵀ dSᵀ over all keys of the tile, for 64 of the
+// head dim and kDqQueries queries.
 constexpr i32 kDqRows = 64, kDqRowTiles = (kHeadDimQk + kDqRows - 1) / kDqRows;
 constexpr i32 kDqQueries = kBlockQ * kDqRowTiles / kSoftmaxWarpgroups;
 constexpr bool kDqOfAllQueries = kDqQueries == kBlockQ;  // a warpgroup has all queries of its row tile
@@ -1305,25 +1438,34 @@ struct DqShare {
   float* sums;                // of the next block, from the warp's first fragment on
 
   __device__ __forceinline__ DqShare(const SoftmaxWarpgroup& warpgroup)
-      : barriers(warpgroup.barriers), shared(warpgroup.shared), row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
-        first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries), sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
+      : barriers(warpgroup.barriers), shared(warpgroup.shared),
+        row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
+        first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries),
+        sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
 
   // A query head of the tile begins. head: counted as workspaces have them.
-  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk, i32 head) {
-    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
+  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk,
+      i32 head) {
+    sums = args.d_q_sums +
+        transposed_sums_place<kBlockQ>(head, walk.blocks.all,
+        first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) +
+        transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
   }
 
   // dQᵀ = Kᵀ dSᵀ of the block whose dS lies there, when every warpgroup has handed over its part.
   __device__ __forceinline__ void issue(PipelineSlot<kDsStages> ds) {
     mbarrier_wait_parity(barriers.ds_full(ds.stage), ds.parity);
-    const u32 place = tile_place(shared + kKOffset + row_tile * (kDqRows / kPanelColumns) * kKvPanelStride, kKvPanelStride);
+    const u32 place = tile_place(shared + kKOffset + row_tile * (kDqRows / kPanelColumns) * kKvPanelStride,
+        kKvPanelStride);
     const u32 keys = static_cast<u32>(opaque_i32(static_cast<i32>(place)));  // as in issue_scores()
-    const u32 scores = tile_place(shared + kDsOffset + ds.stage * kDsTileBytes + first_query * kPanelBytes, kQPanelStride);
+    const u32 scores = tile_place(shared + kDsOffset + ds.stage * kDsTileBytes + first_query * kPanelBytes,
+        kQPanelStride);
     wgmma_fence();
     wgmma_ss_transposed_a_first<false>(dq, matrix_descriptor(keys), matrix_descriptor(scores));
 #pragma unroll
     for (i32 step = 1; step < kKeySteps; ++step)
-      wgmma_ss_transposed_a<true, false>(dq, matrix_descriptor(keys + row_step(step)), matrix_descriptor(scores + column_step(step, kQPanelStride)));
+      wgmma_ss_transposed_a<true, false>(dq, matrix_descriptor(keys + row_step(step)),
+          matrix_descriptor(scores + column_step(step, kQPanelStride)));
     wgmma_commit_group();
   }
   // When the product has landed: leaves dS and adds to the block's sums.
@@ -1345,6 +1487,7 @@ struct DqShare {
   }
   __device__ __forceinline__ void end_adds() const {}
 };
+
 // What a softmax warpgroup holds of its keys, and what it computes with a block of queries between the products.
 struct KeyGradients {
   const Arguments& args;
@@ -1364,8 +1507,9 @@ struct KeyGradients {
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dk[i] = dv[i] = 0;
   }
 
-  // LSE of the block whose S has been issued. What is read early does not wait for S, but maybe for warpgroup 0's adds, which take the same way. A wait
-  // comes first since it ends a basic block: ptxas would put the loads among the products, and the next of these would wait with them.
+  // LSE of the block whose S has been issued. What is read early does not wait for S, but maybe for warpgroup 0's adds,
+  // which take the same way. A wait comes first since it ends a basic block: ptxas would put the loads among the
+  // products, and the next of these would wait with them.
   __device__ __forceinline__ LseColumns read_lse() const {
     warpgroup.wait_q();
     return LseColumns(warpgroup.lse());
@@ -1388,8 +1532,9 @@ struct KeyGradients {
     warpgroup.q.advance();
   }
 };
-// A block of queries. Sᵀ is issued with dK of the block before, so that the exponentials run beside dK; dPᵀ with dV, so that dSᵀ is computed
-// beside dV. dQ follows dV: that of the block before, whose dS the other warpgroups have had the time to hand over. kFirst: there is no block before.
+// A block of queries. Sᵀ is issued with dK of the block before, so that the exponentials run beside dK; dPᵀ with dV, so
+// that dSᵀ is computed beside dV. dQ follows dV: that of the block before, whose dS the other warpgroups have had the
+// time to hand over. kFirst: there is no block before.
 template <bool kFirst>
 __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool masked) {
   SoftmaxWarpgroup& warpgroup = keys.warpgroup;
@@ -1437,7 +1582,8 @@ __device__ __forceinline__ void end_walk(KeyGradients& keys) {
   keys.dq.add(ds);
 }
 
-// A block that attends to none of the warpgroup's keys, and the warpgroup's share of its dQ, to which other keys contribute.
+// A block that attends to none of the warpgroup's keys, and the warpgroup's share of its dQ, to which other keys
+// contribute.
 __device__ __forceinline__ void skip_block(KeyGradients& keys) {
   skip_block(keys.warpgroup, true);
   const PipelineSlot<kDsStages> ds = slot_before<1>(keys.warpgroup.ds);
@@ -1446,7 +1592,8 @@ __device__ __forceinline__ void skip_block(KeyGradients& keys) {
   keys.dq.add(ds);
 }
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index,
+    SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
@@ -1458,7 +1605,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       keys.warpgroup.begin_dropout(args, tile, head);
-      keys.dq.begin_head(args, tile.sequence, walk, workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
+      keys.dq.begin_head(args, tile.sequence, walk,
+          workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
       i32 block = walk.blocks.begin;
 #pragma unroll 1
       for (; block < live.begin; ++block) skip_block(keys);
@@ -1480,7 +1628,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   pass_key_sums(args, stored);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const KeyTilesOfCta tiles(args, barriers, shared);

@@ -1,6 +1,7 @@
 // attune backward bf16 d128 attention-mask=bhqk sm90 q64 kv128 st2 overlap=queued pst2 visible-blocks dq=atomic dq-by=softmax · source 27e62d8d315c2cd6
 //
-// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
+// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of
+// all products but dQ's:
 //
 //   for each query head of the group, for each block of queries:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
@@ -10,11 +11,12 @@
 //
 // Pᵀ = exp2(c Sᵀ + log2(e)·(0 - LSE)); 0 where the attention mask is false.
 //
-// Blocks of queries are passed over where the attention mask shows them none of a tile's keys: another kernel has found them.
+// Blocks of queries are passed over where the attention mask shows them none of a tile's keys: another kernel has found
+// them.
 //
-// Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S, P, dP, dS, dK and dV.
-// All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through shared memory.
-// A block later each of them computes a part of that block's dQ, transposed, and adds it.
+// Warpgroup 0 loads, with two of its warps, one Q and LSE, one dO and delta. Each of the others owns 64 keys: their S,
+// P, dP, dS, dK and dV. All blocks of a tile are walked in step: dS of a block goes to all softmax warpgroups through
+// shared memory. A block later each of them computes a part of that block's dQ, transposed, and adds it.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  K   [1][2][128][64]
@@ -107,7 +109,8 @@ __device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
 }
 __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -137,7 +140,8 @@ __device__ __forceinline__ u32 bfind_b32(u32 x) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -164,12 +168,15 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
 // Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
 __device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+      "f"(x.w) : "memory");
 }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
@@ -180,16 +187,20 @@ __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -219,14 +230,16 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
 
-// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
+// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples
+// of 16.
 __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
@@ -252,8 +265,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -271,8 +284,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[32], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -307,7 +321,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[32], const u32 (&a)[kFragmen
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 template <bool kAccumulate, bool kTransposed>
@@ -356,7 +371,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[64], const u32 (&a)[kFragmen
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 
@@ -535,7 +551,8 @@ constexpr i32 kPanelColumns = 64, kPanels = 2;
 constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+// the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -547,20 +564,27 @@ constexpr u32 kDeltaOffset = 180736;
 constexpr u32 kBarrierOffset = 181248;
 constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
-constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
+// the same over a block of queries, a tile of keys
+constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
-static_assert(kBlockQ % 16 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ % 16 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 &&
+    kPanels * kPanelColumns >= 16 * kDimSteps);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
-using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+// of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+using PackedScores = u32[kBlockQ / 4];
 using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -572,10 +596,13 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -588,7 +615,9 @@ struct PipelineSlot {
     }
   }
 };
-// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier has completed.
+
+// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier
+// has completed.
 struct TileSlot {
   u32 tiles = 0;  // before this one
 
@@ -606,7 +635,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -617,15 +647,20 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -633,15 +668,19 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
 template <i32 kRows>
 __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
   return 0;
 }
 // Every query of a sequence attends to every key.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) {
+  return key_count(args, sequence) - 1;
+}
 __device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
+
 // The queries that do not attend to a key, by their distance from a query. Nobody attends to a key that does not exist.
 struct HiddenQueries {
   i32 first;  // that attends to the key
@@ -652,8 +691,10 @@ struct HiddenQueries {
   }
   __device__ __forceinline__ bool has(i32 distance) const { return distance < first; }
 };
-// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
-// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
+
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin,
+// unmasked_end) attend to all of these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked
+// where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
@@ -668,7 +709,9 @@ struct QueryBlocks {
     unmasked_begin = kMaskRagged && keys < kWarpgroupKeys ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -676,30 +719,40 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a stride of 0. Elements of keys lie one after
-// the other. What is read belongs to the sequence, whatever the coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or
-// multiply their P by rows of zeros, which takes a number.
+// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a
+// stride of 0. Elements of keys lie one after the other. What is read belongs to the sequence, whatever the
+// coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or multiply their P by rows of
+// zeros, which takes a number.
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
-__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence,
+    i32 head, i32 query) {
   const i64 offset = sequence.pair_offset(args.attention_mask_stride_batch) + head * args.attention_mask_stride_head;
-  return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
+  return static_cast<const char*>(args.attention_mask) +
+      (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
-// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies them where a tensor map describes the
-// tensor. Where one then repeats along the queries, the rows of a tile are its first one, and where it repeats along the heads, those of its first head.
-// Other tensors have rows that start anywhere: each warp loads what it needs into its own part of the tile.
+
+// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies
+// them where a tensor map describes the tensor. Where one then repeats along the queries, the rows of a tile are its
+// first one, and where it repeats along the heads, those of its first head. Other tensors have rows that start
+// anywhere: each warp loads what it needs into its own part of the tile.
 template <i32 kBytes, i32 kColumns, i32 kCount>
 struct PairPanels {
   static constexpr i32 kElement = kBytes;
@@ -711,16 +764,21 @@ struct PairPanels {
     const u32 address = tile + row * kRowBytes;
     return address ^ (address >> 3 & (kRowBytes - 16) & 0x70);
   }
-  __device__ __forceinline__ static u32 at(u32 row, u32 byte) { return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride; }
-
-  // The tile completes on `full`.
-  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head, i32 row, i32 batch) {
-#pragma unroll
-    for (i32 panel = 0; panel < kCount; ++panel) cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  __device__ __forceinline__ static u32 at(u32 row, u32 byte) {
+    return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride;
   }
 
-  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row: where a row lies in global memory,
-  // from its first key on; first_key: of the tile; last: the last key that there is, which stands for those behind it.
+  // The tile completes on `full`.
+  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head,
+      i32 row, i32 batch) {
+#pragma unroll
+    for (i32 panel = 0; panel < kCount; ++panel)
+      cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  }
+
+  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row:
+  // where a row lies in global memory, from its first key on; first_key: of the tile; last: the last key that there is,
+  // which stands for those behind it.
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
@@ -731,10 +789,13 @@ struct PairPanels {
     for (i32 begin = static_cast<i32>(lane_index()); begin < kRows * kWords; begin += 32 * kAhead) {
       u32 words[kAhead];
 #pragma unroll
-      for (i32 i = 0; i < kAhead; ++i) words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord, last);
+      for (i32 i = 0; i < kAhead; ++i)
+        words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord,
+            last);
 #pragma unroll
       for (i32 i = 0; i < kAhead; ++i)
-        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords), kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
+        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords),
+            kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
     }
     bar_warp_sync();
   }
@@ -754,29 +815,34 @@ struct PairPanels {
 
 using AttentionMaskPanels = PairPanels<1, 128, 1>;
 static_assert(kBarrierOffset >= kAttentionMaskOffset + 2 * AttentionMaskPanels::kTileBytes);
-__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) { return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes; }
-__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query, i32 first_key) {
-  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key, args.attention_mask_stride_head == 0 ? 0 : head,
+__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
+  return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes;
+}
+__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
+    i32 query, i32 first_key) {
+  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
+      args.attention_mask_stride_head == 0 ? 0 : head,
     args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
 __device__ __forceinline__ i32 row_of_attention_mask(const Arguments& args, i32 row) {
   return args.attention_mask_by_map && args.attention_mask_stride_row == 0 ? 0 : row;
 }
-// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together,
+// for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
 }
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
-// `padded` rows, whole tiles.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces
+// have them, and has `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
-// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts as workspaces have
-// them, and has `blocks` blocks.
+// The place of the sums of a block of rows, where fragments are transposed: 16 of the head dim and 8 rows. head counts
+// as workspaces have them, and has `blocks` blocks.
 template <i32 kTileRows>
 __device__ __forceinline__ i64 transposed_sums_place(i64 head, i32 blocks, i32 block) {
   return (head * blocks + block) * (kHeadDimQk * kTileRows);
@@ -786,17 +852,24 @@ template <i32 kTileRows>
 __device__ __forceinline__ i32 transposed_fragment_place(i32 sixteen_dims, i32 eight_rows) {
   return (sixteen_dims * (kTileRows / 8) + eight_rows) * kSumsOfFragment;
 }
+
 // Every key/value head has tiles of keys of its own. A CTA walks through the query heads that share them.
 struct TileHeads {
-  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  // of a batch entry
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }
   __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
-  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) {
+    return head * args.group_size + member;
+  }
   __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
 };
 // CTAs take tiles in the order of their numbers.
-__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) {
+  return static_cast<i32>(block_index());
+}
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
+
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -813,16 +886,20 @@ struct KeyTile {
   // Rows of dK and dV that belong to the tile.
   __device__ __forceinline__ i32 rows(const Arguments&) const { return keys; }
 };
-// The blocks that a tile walks through: those of which the attention mask shows a pair, a bit each, which kernels/visible_blocks has left.
+
+// The blocks that a tile walks through: those of which the attention mask shows a pair, a bit each, which
+// kernels/visible_blocks has left.
 struct VisibleBlocks {
   const i32* words;
 
   VisibleBlocks() = default;
   // tile: among the tiles of keys of a head.
   __device__ __forceinline__ VisibleBlocks(const Arguments& args, const Sequence& sequence, i32 head, i32 tile) {
-    const i32 batch_of_mask = args.attention_mask_batch == 1 ? 0 : sequence.batch, head_of_mask = args.attention_mask_heads == 1 ? 0 : head;
+    const i32 batch_of_mask = args.attention_mask_batch == 1 ? 0 : sequence.batch,
+        head_of_mask = args.attention_mask_heads == 1 ? 0 : head;
     const i64 of_head = static_cast<i64>(batch_of_mask) * args.attention_mask_heads + head_of_mask;
-    words = args.visible_blocks + (of_head * args.key_tiles + tile) * ((args.seq_q + 32 * kBlockQ - 1) / (32 * kBlockQ));
+    words = args.visible_blocks +
+        (of_head * args.key_tiles + tile) * ((args.seq_q + 32 * kBlockQ - 1) / (32 * kBlockQ));
   }
   // The first one from `block` on, or `end`.
   __device__ __forceinline__ i32 from(i32 block, i32 end) const {
@@ -841,8 +918,8 @@ struct VisibleBlocks {
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 
-// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
-// of those that read the buffer has left it.
+// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an
+// empty one when every warp of those that read the buffer has left it.
 struct Barriers {
   u32 base;
   __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
@@ -877,7 +954,8 @@ struct Barriers {
 struct KeyTilesOfCta {
   i32 number;
 
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared)
+      : number(take_tile_id(args, shared) / kCluster) {}
   // Calls work with the index of each tile.
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
@@ -887,12 +965,14 @@ struct KeyTilesOfCta {
 
 __device__ __forceinline__ i32 uniform(i32 x) { return static_cast<i32>(redux_sync_or_b32(static_cast<u32>(x))); }
 
-// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
+// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its
+// keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
   VisibleBlocks visible;  // of these
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile)
+      : blocks(args, tile.sequence, tile.first_key, tile.keys) {
     visible = VisibleBlocks(args, tile.sequence, TileHeads::of_queries(args, tile.head, 0), tile.tile);
     blocks.begin = uniform(visible.from(blocks.begin, blocks.end));
   }
@@ -909,8 +989,10 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
-// Copies a block of queries into a buffer that is free: Q and LSE, with tiles of pairs, or dO and delta. blocks: of a head in workspaces.
-__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
+// Copies a block of queries into a buffer that is free: Q and LSE, with tiles of pairs, or dO and delta. blocks: of a
+// head in workspaces.
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do,
+    i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks, i32 first_key) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   u32 pair_bytes = 0;
@@ -922,13 +1004,17 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
-  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
-  if (!of_do && args.attention_mask_by_map) copy_attention_mask(args, attention_mask_tile(shared, stage), full, sequence.batch, query_head, block * kBlockQ, first_key);
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks +
+      first_block_of_queries<kBlockQ>(sequence) + block;
+  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes,
+      args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  if (!of_do && args.attention_mask_by_map)
+    copy_attention_mask(args, attention_mask_tile(shared, stage), full, sequence.batch, query_head, block * kBlockQ,
+        first_key);
 }
 
-// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
-// the same code: a thread's registers are those of all roles of its warpgroup.
+// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of
+// dO, each with delta. Both run the same code: a thread's registers are those of all roles of its warpgroup.
 struct QueryLoads {
   bool of_do;  // what this warp copies
   i32 stage = 0;
@@ -945,7 +1031,8 @@ struct QueryLoads {
 
   __device__ __forceinline__ bool any(const Arguments& args) const { return head < TileHeads::walked(args); }
   // Waits for the buffer of the next block, if there is one, and fills it.
-  __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
+  __device__ __forceinline__ void next(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args)) return;
     if (lane_index() == 0) {
       mbarrier_wait_parity(empty(barriers), parity ^ 1);
@@ -955,9 +1042,13 @@ struct QueryLoads {
   }
 
  private:
-  __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all, tile.first_key);
+  __device__ __forceinline__ u32 empty(const Barriers& barriers) const {
+    return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage);
+  }
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block,
+        walk.blocks.all, tile.first_key);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -971,6 +1062,7 @@ struct QueryLoads {
     }
   }
 };
+
 // Where the warpgroup that loads stands in the rings, from tile to tile.
 struct QueryProducer {
   i32 warp;
@@ -980,8 +1072,10 @@ struct QueryProducer {
   __device__ __forceinline__ explicit QueryProducer(i32 warp) : warp(warp), queries(warp == 2) {}
 };
 
-// All loads of a tile: one warp's of K, Q and LSE, another one's of V, dO and delta. Each buffer is filled anew when every softmax warpgroup has left it.
-__device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, QueryProducer& producer) {
+// All loads of a tile: one warp's of K, Q and LSE, another one's of V, dO and delta. Each buffer is filled anew when
+// every softmax warpgroup has left it.
+__device__ __forceinline__ void load_operands(const Arguments& args, const Barriers& barriers, u32 shared, i32 index,
+    QueryProducer& producer) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   if (!walk.any()) {
@@ -992,7 +1086,8 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
   if (producer.warp == 1 || producer.warp == 2) {
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
-      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map, queries.of_do ? barriers.v_full() : barriers.k_full(),
+      load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map,
+          queries.of_do ? barriers.v_full() : barriers.k_full(),
                                 head_kv, place_of_keys(args, tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
@@ -1002,11 +1097,15 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
   }
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
-__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
-__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
+__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) {
+  return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16);
+}
+__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) {
+  return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x);
+}
 
-// What the tensors of pairs hold for a thread's two keys and sixteen queries, step after step, from tiles whose rows are queries. Element i is that of its
-// score 8·step + i.
+// What the tensors of pairs hold for a thread's two keys and sixteen queries, step after step, from tiles whose rows
+// are queries. Element i is that of its score 8·step + i.
 struct PairElements {
   u32 attention_mask_places[4], attention_mask_step;  // where the words with its first four elements lie
   u32 attention_mask_elements[8];
@@ -1017,29 +1116,36 @@ struct PairElements {
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
       const i32 query = lane % 4 * 2 + i % 2, key = first_key + lane / 4 + i / 2 * 8;
-      attention_mask_places[i] = AttentionMaskPanels::at(AttentionMaskPanels::row(attention_mask_tile(shared, stage), row_of_attention_mask(args, query)), key / 4 * 4);
+      attention_mask_places[i] =
+          AttentionMaskPanels::at(AttentionMaskPanels::row(attention_mask_tile(shared, stage),
+          row_of_attention_mask(args, query)), key / 4 * 4);
     }
     attention_mask_step = row_of_attention_mask(args, 8) * AttentionMaskPanels::kRowBytes;
   }
   __device__ __forceinline__ void read(i32 step) {
 #pragma unroll
     for (i32 i = 0; i < 8; ++i) {
-      attention_mask_elements[i] = ld_shared_b32(attention_mask_places[i % 4] + (2 * step + i / 4) * attention_mask_step) >> lane_index() / 4 % 4 * 8;
+      attention_mask_elements[i] =
+          ld_shared_b32(attention_mask_places[i % 4] + (2 * step + i / 4) * attention_mask_step) >> lane_index() /
+          4 % 4 * 8;
     }
   }
   __device__ __forceinline__ bool attends(i32 i) const { return (attention_mask_elements[i] & 0xff) != 0; }
 };
 
-// What does not come by tensor map: the part of the warp's keys of a tile. query, first_key: its first ones, in the sequence; key: the warp's first, in the
-// tile.
-__device__ __forceinline__ void load_pairs(const Arguments& args, const Sequence& sequence, u32 shared, i32 stage, i32 head, i32 query, i32 first_key, i32 key) {
+// What does not come by tensor map: the part of the warp's keys of a tile. query, first_key: its first ones, in the
+// sequence; key: the warp's first, in the tile.
+__device__ __forceinline__ void load_pairs(const Arguments& args, const Sequence& sequence, u32 shared, i32 stage,
+    i32 head, i32 query, i32 first_key, i32 key) {
   const i32 last = last_of(key_count(args, sequence));
   if (!args.attention_mask_by_map)
-    AttentionMaskPanels::load<kBlockQ, 16>(attention_mask_tile(shared, stage), 0, key, first_key, last, [&](i32 i) { return attention_mask_of_query(args, sequence, head, query + i); });
+    AttentionMaskPanels::load<kBlockQ, 16>(attention_mask_tile(shared, stage), 0, key, first_key, last,
+        [&](i32 i) { return attention_mask_of_query(args, sequence, head, query + i); });
 }
 
-// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs. What these hold may be anything for a pair that
-// the attention mask hides and, where kMasked, for one whose score is -inf or whose query sees nothing or does not exist.
+// What the exponents of a thread's two keys and a block's queries gain by tensors of pairs. What these hold may be
+// anything for a pair that the attention mask hides and, where kMasked, for one whose score is -inf or whose query sees
+// nothing or does not exist.
 template <bool kMasked>
 struct TermsOfPairs {
   PairElements pairs;
@@ -1050,7 +1156,8 @@ struct TermsOfPairs {
     return counts ? fma_rn_f32(score, scale_log2, -lse) : negative_infinity();
   }
 };
-// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
+// Turns Sᵀ into Pᵀ. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does
+// not exceed 1.
 template <class Terms>
 __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2, u32 lse, Terms terms) {
 #pragma unroll
@@ -1058,7 +1165,9 @@ __device__ __forceinline__ void exponentiate(ScoreFragments& s, float scale_log2
     const Vec4F32 columns = load_columns(lse, k);
     terms.read(k);
 #pragma unroll
-    for (i32 i = 0; i < 8; ++i) s[8 * k + i] = ex2_approx_ftz_f32(-abs_f32(terms.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
+    for (i32 i = 0; i < 8; ++i)
+      s[8 * k + i] =
+          ex2_approx_ftz_f32(-abs_f32(terms.exponent(s[8 * k + i], scale_log2, column_of(columns, i), 16 * k, i)));
   }
 }
 
@@ -1068,8 +1177,8 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
-// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
-// below it.
+// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so
+// that the next scores fit below it.
 __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, u32 delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
@@ -1085,10 +1194,12 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
 }
 
 // Sets the scores of queries that do not attend to a key to -inf. first_key: of this thread; first_query: of the block.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_key, i32 first_query) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence,
+    i32 first_key, i32 first_query) {
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const HiddenQueries hidden(args, sequence, first_key + 8 * half, first_query + static_cast<i32>(lane_index() % 4 * 2));
+    const HiddenQueries hidden(args, sequence, first_key + 8 * half,
+        first_query + static_cast<i32>(lane_index() % 4 * 2));
 #pragma unroll
     for (i32 n = 0; n < kBlockQ / 8; ++n) {
 #pragma unroll
@@ -1098,10 +1209,12 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are queries: fragments are transposed.
+// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are
+// queries: fragments are transposed.
 __device__ __forceinline__ u32 place_of_scores(u32 tile, i32 key) {
   const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
-  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes +
+      byte % kPanelBytes);
 }
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
   const u32 at = place_of_scores(tile, key);
@@ -1115,9 +1228,10 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores
 __device__ __forceinline__ void await_key_sums(const Arguments&, const KeyTile&) {}
 __device__ __forceinline__ void pass_key_sums(const Arguments&, const KeyTile&) {}
 
-// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of four fragments, so that each
-// lane stores 16 bytes of a row.
-__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys, const GradientFragments& acc) {
+// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of
+// four fragments, so that each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys,
+    const GradientFragments& acc) {
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -1129,32 +1243,46 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
-        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half], scale * acc[16 * group + 4 * n + 2 * half + 1]);
+        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half],
+            scale * acc[16 * group + 4 * n + 2 * half + 1]);
       transpose_in_quad(words);
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
     for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
-      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
+      if (exists)
+        st_global_b32(to + 16 * n + 4 * quad,
+            pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
-__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
-                                                        tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
+__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dk) {
+  char* const d_k = static_cast<char*>(args.d_k) +
+      kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+                                                        tile.head * args.d_k_stride_head +
+                                                            tile.first_key * args.d_k_stride_row);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale,
+      first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
-__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
-                                                        tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
+__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dv) {
+  char* const d_v = static_cast<char*>(args.d_v) +
+      kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+                                                        tile.head * args.d_v_stride_head +
+                                                            tile.first_key * args.d_v_stride_row);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4),
+      tile.rows(args), dv);
 }
-// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
+
+// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they
+// attend to other keys.
 struct LiveBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
 
-  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, i32 first_key) {
+  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk,
+      i32 first_key) {
     const i32 keys = tile.first_key + tile.keys - first_key;
     begin = end = walk.blocks.end;
     if (keys <= 0) return;
@@ -1185,8 +1313,12 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
-  __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
-  __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
+  __device__ __forceinline__ i32 first_key_of_warp() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  }
+  __device__ __forceinline__ i32 first_key_of_thread() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4);
+  }
 
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
   __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
@@ -1202,8 +1334,9 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
   __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
 
-  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its first turn, which the first one
-  // takes back in the end; not at each of several tiles, since the last one may then come twice while the first is still on its way.
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its
+  // first turn, which the first one takes back in the end; not at each of several tiles, since the last one may then
+  // come twice while the first is still on its way.
   __device__ __forceinline__ void begin_order() const {
     if (index == kSoftmaxWarpgroups - 1) pass_order();
   }
@@ -1214,20 +1347,26 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
   __device__ __forceinline__ void pass_order() const {
-    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
+    if (kOrderedWarpgroups)
+      bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   // Sᵀ = K Qᵀ
-  __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_s(ScoreFragments& s) const {
+    issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes);
+  }
   // dPᵀ = V dOᵀ
-  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const { issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const {
+    issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dV += Pᵀ dO
-  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const { issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const {
+    issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dK += dSᵀ Q
   __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
-
 
   // Until the buffer of the block's dS is free.
   __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
@@ -1244,27 +1383,33 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
-    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride),
+        columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come
+    // from a lane's.
     const u32 rows = kDimSteps > 4 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
     for (i32 step = 1; step < kDimSteps; ++step)
-      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)), matrix_descriptor(columns + column_step(step, kQPanelStride)));
+      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)),
+          matrix_descriptor(columns + column_step(step, kQPanelStride)));
     wgmma_commit_group();
   }
   // Scores of a block times its queries (of Q or dO).
-  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores, u32 tile) const {
+  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores,
+      u32 tile) const {
     const u32 queries = tile_place(tile, kQPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kQuerySteps; ++step) wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
+    for (i32 step = 0; step < kQuerySteps; ++step)
+      wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
     wgmma_commit_group();
   }
 };
-// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A buffer is released only
-// after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
+// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A
+// buffer is released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp
+// together.
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
@@ -1278,7 +1423,8 @@ __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool pub
   if (publishes) warpgroup.publish(zeros);
 }
 // A warpgroup computes S, P, dP, dS, dK and dV of its 64 keys.
-// A softmax warpgroup's share of dQ of each block, transposed: dQᵀ = Kᵀ dSᵀ over all keys of the tile, for 64 of the head dim and kDqQueries queries.
+// A softmax warpgroup's share of dQ of each block, transposed: dQᵀ = Kᵀ dSᵀ over all keys of the tile, for 64 of the
+// head dim and kDqQueries queries.
 constexpr i32 kDqRows = 64, kDqRowTiles = (kHeadDimQk + kDqRows - 1) / kDqRows;
 constexpr i32 kDqQueries = kBlockQ * kDqRowTiles / kSoftmaxWarpgroups;
 constexpr bool kDqOfAllQueries = kDqQueries == kBlockQ;  // a warpgroup has all queries of its row tile
@@ -1303,25 +1449,34 @@ struct DqShare {
   i32 distance;               // to the block after that
 
   __device__ __forceinline__ DqShare(const SoftmaxWarpgroup& warpgroup)
-      : barriers(warpgroup.barriers), shared(warpgroup.shared), row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
-        first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries), sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
+      : barriers(warpgroup.barriers), shared(warpgroup.shared),
+        row_tile(kDqOfAllQueries ? warpgroup.index : warpgroup.index % kDqRowTiles),
+        first_query(kDqOfAllQueries ? 0 : warpgroup.index / kDqRowTiles * kDqQueries),
+        sixteen_dims(row_tile * (kDqRows / 16) + static_cast<i32>(warp_index() % kWarpgroupWarps)) {}
 
   // A query head of the tile begins. head: counted as workspaces have them.
-  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk, i32 head) {
-    sums = args.d_q_sums + transposed_sums_place<kBlockQ>(head, walk.blocks.all, first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) + transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
+  __device__ __forceinline__ void begin_head(const Arguments& args, const Sequence& sequence, const QueryWalk& walk,
+      i32 head) {
+    sums = args.d_q_sums +
+        transposed_sums_place<kBlockQ>(head, walk.blocks.all,
+        first_block_of_queries<kBlockQ>(sequence) + walk.blocks.begin) +
+        transposed_fragment_place<kBlockQ>(sixteen_dims, first_query / 8);
   }
 
   // dQᵀ = Kᵀ dSᵀ of the block whose dS lies there, when every warpgroup has handed over its part.
   __device__ __forceinline__ void issue(PipelineSlot<kDsStages> ds) {
     mbarrier_wait_parity(barriers.ds_full(ds.stage), ds.parity);
-    const u32 place = tile_place(shared + kKOffset + row_tile * (kDqRows / kPanelColumns) * kKvPanelStride, kKvPanelStride);
+    const u32 place = tile_place(shared + kKOffset + row_tile * (kDqRows / kPanelColumns) * kKvPanelStride,
+        kKvPanelStride);
     const u32 keys = static_cast<u32>(opaque_i32(static_cast<i32>(place)));  // as in issue_scores()
-    const u32 scores = tile_place(shared + kDsOffset + ds.stage * kDsTileBytes + first_query * kPanelBytes, kQPanelStride);
+    const u32 scores = tile_place(shared + kDsOffset + ds.stage * kDsTileBytes + first_query * kPanelBytes,
+        kQPanelStride);
     wgmma_fence();
     wgmma_ss_transposed_a_first<false>(dq, matrix_descriptor(keys), matrix_descriptor(scores));
 #pragma unroll
     for (i32 step = 1; step < kKeySteps; ++step)
-      wgmma_ss_transposed_a<true, false>(dq, matrix_descriptor(keys + row_step(step)), matrix_descriptor(scores + column_step(step, kQPanelStride)));
+      wgmma_ss_transposed_a<true, false>(dq, matrix_descriptor(keys + row_step(step)),
+          matrix_descriptor(scores + column_step(step, kQPanelStride)));
     wgmma_commit_group();
   }
   // When the product has landed: leaves dS and adds to the block's sums.
@@ -1343,6 +1498,7 @@ struct DqShare {
   }
   __device__ __forceinline__ void end_adds() const {}
 };
+
 // What a softmax warpgroup holds of its keys, and what it computes with a block of queries between the products.
 struct KeyGradients {
   const Arguments& args;
@@ -1366,7 +1522,8 @@ struct KeyGradients {
   __device__ __forceinline__ void exponentiate_scores(i32 block, bool masked) {
     score.modify(s);
     if (masked) mask_scores(s, args, tile.sequence, tile.first_key + warpgroup.first_key_of_thread(), block * kBlockQ);
-    load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key, warpgroup.first_key_of_warp());
+    load_pairs(args, tile.sequence, warpgroup.shared, warpgroup.q.stage, head, block * kBlockQ, tile.first_key,
+        warpgroup.first_key_of_warp());
     const PairElements pairs(args, warpgroup.shared, warpgroup.q.stage, warpgroup.first_key_of_warp());
       exponentiate(s, args.softmax_scale_log2, warpgroup.lse(), TermsOfPairs<true>{pairs});
     pack_scores(p, s);
@@ -1381,8 +1538,8 @@ struct KeyGradients {
     warpgroup.q.advance();
   }
 };
-// A block of queries. dK of the block before and Sᵀ follow each other without a pause, and so do dPᵀ, dV and dQ of the block before, beside which dSᵀ
-// is computed. kFirst: there is no block before.
+// A block of queries. dK of the block before and Sᵀ follow each other without a pause, and so do dPᵀ, dV and dQ of the
+// block before, beside which dSᵀ is computed. kFirst: there is no block before.
 template <bool kFirst>
 __device__ __forceinline__ void query_step(KeyGradients& keys, i32 block, bool masked) {
   SoftmaxWarpgroup& warpgroup = keys.warpgroup;
@@ -1428,7 +1585,8 @@ __device__ __forceinline__ void end_walk(KeyGradients& keys) {
   keys.dq.add(ds);
 }
 
-// A block that attends to none of the warpgroup's keys, and the warpgroup's share of its dQ, to which other keys contribute.
+// A block that attends to none of the warpgroup's keys, and the warpgroup's share of its dQ, to which other keys
+// contribute.
 __device__ __forceinline__ void skip_block(KeyGradients& keys) {
   skip_block(keys.warpgroup, true);
   const PipelineSlot<kDsStages> ds = slot_before<1>(keys.warpgroup.ds);
@@ -1449,7 +1607,8 @@ __device__ __forceinline__ i32 skip_blocks(KeyGradients& keys, const QueryWalk& 
 }
 
 // What a softmax warpgroup does with a tile: dK and dV of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index,
+    SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
@@ -1461,7 +1620,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
     keys.warpgroup.wait_v();
     for (i32 head = 0; head < TileHeads::walked(args); ++head) {
       keys.head = TileHeads::of_queries(args, tile.head, head);
-      keys.dq.begin_head(args, tile.sequence, walk, workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
+      keys.dq.begin_head(args, tile.sequence, walk,
+          workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, head));
       i32 block = walk.blocks.begin;
       block = skip_blocks(keys, walk, block, live.begin);
       if (block < live.end) {
@@ -1486,7 +1646,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   pass_key_sums(args, stored);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const KeyTilesOfCta tiles(args, barriers, shared);

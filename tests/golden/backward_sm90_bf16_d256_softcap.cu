@@ -1,6 +1,7 @@
 // attune backward bf16 d256 softcap sm90 q64 kv64 st2 dq=atomic polled-loads split-dkdv dk-first · source a6b066514633de18
 //
-// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of all products but dQ's:
+// Attention backward on Hopper (wgmma, TMA, mbarriers) for one tile of keys of one key/value head. Keys are the rows of
+// all products but dQ's:
 //
 //   for each query head of the group, for each block of queries:
 //     Sᵀ = K Qᵀ        Pᵀ = exp2(c Sᵀ - LSE·log2(e)), masked     dV = dV + Pᵀ dO
@@ -10,8 +11,9 @@
 //
 // Scores are capped: Sᵀ = tanh(scale / softcap·K Qᵀ), dSᵀ = Pᵀ ∘ (1 - Sᵀ²) ∘ (dPᵀ - delta).
 //
-// Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. Two of the others share 64 keys: one computes S, P and dV, one dP, dS and dK.
-// All blocks of a tile are walked in step: dS of a block goes to warpgroup 0 through shared memory.
+// Warpgroup 0 computes dQ and adds it to its sums; two of its warps load, one Q and LSE, one dO and delta. Two of the
+// others share 64 keys: one computes S, P and dV, one dP, dS and dK. All blocks of a tile are walked in step: dS of a
+// block goes to warpgroup 0 through shared memory.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  K   [1][4][64][64]
@@ -70,7 +72,8 @@ __device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -83,7 +86,8 @@ __device__ __forceinline__ Vec4F32 ld_global_v4_f32(const float* from) {
 }
 __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -136,12 +140,15 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
 // Compute capability 9.0 and newer; `to` is a multiple of 16 bytes.
 __device__ __forceinline__ void red_global_add_v4_f32(float* to, Vec4F32 x) {
-  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+      "f"(x.w) : "memory");
 }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
-__device__ __forceinline__ void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Named barriers of the CTA, 1 to 15 (0 is bar_sync's): `threads` of it arrive, those that sync also wait.
@@ -152,16 +159,20 @@ __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -203,14 +214,16 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
 
-// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples of 16.
+// Copies bytes that follow each other to shared memory; they complete on `barrier`. Addresses and `bytes` are multiples
+// of 16.
 __device__ __forceinline__ void cp_async_bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
@@ -236,8 +249,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -255,8 +268,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[32], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -291,7 +305,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[32], const u32 (&a)[kFragmen
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 template <bool kAccumulate, bool kTransposed>
@@ -364,7 +379,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[128], const u32 (&a)[kFragme
         "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
         "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
         "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 
@@ -466,7 +482,8 @@ constexpr i32 kPanelColumns = 64, kPanels = 4;
 constexpr u32 kPanelBytes = kElementBytes * kPanelColumns;  // of a row
 constexpr u32 kQPanelStride = kBlockQ * kPanelBytes, kKvPanelStride = kBlockKv * kPanelBytes;
 constexpr u32 kQTileBytes = kPanels * kQPanelStride, kKvTileBytes = kPanels * kKvPanelStride;
-constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;  // the latter: LSE of a block, or delta
+// the latter: LSE of a block, or delta
+constexpr u32 kDsTileBytes = kElementBytes * kBlockQ * kBlockKv, kRowsBytes = 4 * kBlockQ;
 constexpr u32 kKOffset = 0;
 constexpr u32 kVOffset = 32768;
 constexpr u32 kQOffset = 65536;
@@ -478,20 +495,27 @@ constexpr u32 kDeltaOffset = 229888;
 constexpr u32 kBarrierOffset = 230400;
 constexpr i32 kChunks = kHeadDimQk / 8;                 // 16-byte chunks of a row
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;       // k16 steps over the head dim; columns beyond it are zeros
-constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;  // the same over a block of queries, a tile of keys
+// the same over a block of queries, a tile of keys
+constexpr i32 kQuerySteps = kBlockQ / 16, kKeySteps = kBlockKv / 16;
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles, and dK and dV, lie alike
-static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ % 64 == 0 && kBlockKv % kWarpgroupKeys == 0 && kHeadDimQk % 8 == 0 &&
+    kPanels * kPanelColumns >= 16 * kDimSteps);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockQ / 2];        // of Sᵀ or dPᵀ
-using PackedScores = u32[kBlockQ / 4];            // of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+// of Pᵀ or dSᵀ in 16 bits: the A operand of a product over the queries
+using PackedScores = u32[kBlockQ / 4];
 using GradientFragments = float[kHeadDimV / 2];    // of dK or dV
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -503,10 +527,13 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -519,7 +546,9 @@ struct PipelineSlot {
     }
   }
 };
-// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier has completed.
+
+// Where a role stands in what comes once a tile: K and V. It has come when the phase of this parity of its full barrier
+// has completed.
 struct TileSlot {
   u32 tiles = 0;  // before this one
 
@@ -537,7 +566,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -548,15 +578,20 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
 }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -564,7 +599,8 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 
-// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with those of its head.
+// Workspaces hold whole blocks of rows: so many of each head, one batch entry after the other; a sequence's begin with
+// those of its head.
 __device__ __forceinline__ i32 workspace_batch(const Sequence& sequence) { return sequence.batch; }
 template <i32 kRows>
 __device__ __forceinline__ i32 blocks_of_queries(const Arguments& args) {
@@ -575,8 +611,11 @@ __device__ __forceinline__ i32 first_block_of_queries(const Sequence&) {
   return 0;
 }
 // Every query of a sequence attends to every key.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) {
+  return key_count(args, sequence) - 1;
+}
 __device__ __forceinline__ i32 first_query(const Arguments&, const Sequence&, i32 /*key*/) { return 0; }
+
 // The queries that do not attend to a key, by their distance from a query. Nobody attends to a key that does not exist.
 struct HiddenQueries {
   i32 first;  // that attends to the key
@@ -587,8 +626,10 @@ struct HiddenQueries {
   }
   __device__ __forceinline__ bool has(i32 distance) const { return distance < first; }
 };
-// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin, unmasked_end) attend to all of
-// these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked where the keys do not fill their tile.
+
+// The blocks of queries [begin, end) that attend to some of the keys from first_key on. Those of [unmasked_begin,
+// unmasked_end) attend to all of these keys. Either range may be empty. With kMaskRagged, no block counts as unmasked
+// where the keys do not fill their tile.
 template <bool kMaskRagged>
 struct QueryBlocks {
   i32 begin, unmasked_begin, end, all;  // what attends to a key ends with the last query: end and all are the same
@@ -603,7 +644,9 @@ struct QueryBlocks {
     unmasked_begin = kMaskRagged && keys < kWarpgroupKeys ? end : (first_of_last + kBlockQ - 1) / kBlockQ;
   }
 };
-// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the exponentials of softcap times as much.
+
+// Changes the scores q·k of a block before they are masked: into tanh(scale q·k / softcap), of which softmax takes the
+// exponentials of softcap times as much.
 struct ScoreFunction {
   float tanh_scale;
 
@@ -614,43 +657,59 @@ struct ScoreFunction {
 #pragma unroll
     for (u32 i = 0; i < kCount; ++i) modify(scores[i]);
   }
-  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is infinite.
-  __device__ __forceinline__ float slope(float p, float changed) const { return p * fma_rn_sat_f32(-changed, changed, 1.0f); }
+  // P times the derivative of the change, 1 - tanh², from the changed score; 0 of a hidden one, whose square is
+  // infinite.
+  __device__ __forceinline__ float slope(float p, float changed) const {
+    return p * fma_rn_sat_f32(-changed, changed, 1.0f);
+  }
 };
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
-// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together, for one add of 16 bytes.
+// A gradient's sums of 16 rows and 8 columns, as the accumulators of a warp hold it: the four of a lane lie together,
+// for one add of 16 bytes.
 __device__ __forceinline__ void add_sums(float* sums, const float (&acc)[4]) {
   red_global_add_v4_f32(sums + 4 * lane_index(), Vec4F32{acc[0], acc[1], acc[2], acc[3]});
 }
 __device__ __forceinline__ Vec4F32 load_sums(const float* sums) { return ld_global_v4_f32(sums + 4 * lane_index()); }
 constexpr i32 kSumsOfFragment = 16 * 8;  // floats
 
-// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces have them, and has
-// `padded` rows, whole tiles.
+// The place of the sums of a fragment: 16 rows from `row` on, and the columns of a chunk. head counts as workspaces
+// have them, and has `padded` rows, whole tiles.
 __device__ __forceinline__ i64 sums_place(i64 head, i32 padded, i32 row, i32 chunk) {
   return ((head * padded + row) / 16 * kChunks + chunk) * kSumsOfFragment;
 }
+
 // Every key/value head has tiles of keys of its own. A CTA walks through the query heads that share them.
 struct TileHeads {
-  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }  // of a batch entry
+  // of a batch entry
+  __device__ __forceinline__ static i32 count(const Arguments& args) { return args.heads_q / args.group_size; }
   __device__ __forceinline__ static i32 of_keys(const Arguments&, i32 head) { return head; }
-  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) { return head * args.group_size + member; }
+  __device__ __forceinline__ static i32 of_queries(const Arguments& args, i32 head, i32 member) {
+    return head * args.group_size + member;
+  }
   __device__ __forceinline__ static i32 walked(const Arguments& args) { return args.group_size; }
 };
 // CTAs take tiles in the order of their numbers.
-__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) { return static_cast<i32>(block_index()); }
+__device__ __forceinline__ i32 take_tile_id(const Arguments&, u32 /*shared*/) {
+  return static_cast<i32>(block_index());
+}
 // CTAs take all tiles of a head, then those of the next.
 __device__ __forceinline__ i32 tile_in_order(const Arguments&, i32 number) { return number; }
+
 struct KeyTile {
   Sequence sequence;
   i32 tile, head, first_key, keys;  // head: with tiles of its own, as TileHeads says
@@ -671,8 +730,8 @@ struct KeyTile {
 // Named barriers: of warpgroup 0; one for each softmax warpgroup, from kOrder on; others follow.
 constexpr u32 kTickets = 1, kOrder = kTickets + 1;
 
-// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an empty one when every warp
-// of those that read the buffer has left it.
+// The barriers. A full one completes when its buffer has been filled, by TMA or by every warp of those that fill it; an
+// empty one when every warp of those that read the buffer has left it.
 struct Barriers {
   u32 base;
   __device__ __forceinline__ u32 q_full(i32 stage) const { return base + 0 + 8 * stage; }
@@ -713,7 +772,8 @@ struct Barriers {
 struct KeyTilesOfCta {
   i32 number;
 
-  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared) : number(take_tile_id(args, shared) / kCluster) {}
+  __device__ __forceinline__ KeyTilesOfCta(const Arguments& args, const Barriers&, u32 shared)
+      : number(take_tile_id(args, shared) / kCluster) {}
   // Calls work with the index of each tile.
   template <class Work>
   __device__ __forceinline__ void for_each(const Arguments& args, TileSlot, const Work& work) const {
@@ -721,11 +781,13 @@ struct KeyTilesOfCta {
   }
 };
 
-// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its keys.
+// The blocks of queries that a tile's CTA walks through, for each of its query heads: those that attend to any of its
+// keys.
 struct QueryWalk {
   QueryBlocks<true> blocks;
 
-  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile) : blocks(args, tile.sequence, tile.first_key, tile.keys) {
+  __device__ __forceinline__ QueryWalk(const Arguments& args, const KeyTile& tile)
+      : blocks(args, tile.sequence, tile.first_key, tile.keys) {
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
@@ -739,7 +801,8 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
 // Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of a head in workspaces.
-__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do, i32 stage, const Sequence& sequence, i32 query_head,
+__device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do,
+    i32 stage, const Sequence& sequence, i32 query_head,
                                            i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
@@ -749,12 +812,14 @@ __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers
 #pragma unroll
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kQPanelStride, map, full, panel * kPanelColumns, query_head, place);
-  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks + first_block_of_queries<kBlockQ>(sequence) + block;
-  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes, args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
+  const i64 of_all = static_cast<i64>(workspace_batch(sequence) * args.heads_q + query_head) * blocks +
+      first_block_of_queries<kBlockQ>(sequence) + block;
+  cp_async_bulk_load(shared + (of_do ? kDeltaOffset : kLseOffset) + stage * kRowsBytes,
+      args.statistics + (2 * of_all + of_do) * kBlockQ, kRowsBytes, full);
 }
 
-// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of dO, each with delta. Both run
-// the same code: a thread's registers are those of all roles of its warpgroup.
+// Copies the blocks of queries that a tile's CTA walks through: one warp those of Q, each with LSE, another those of
+// dO, each with delta. Both run the same code: a thread's registers are those of all roles of its warpgroup.
 struct QueryLoads {
   bool of_do;  // what this warp copies
   i32 stage = 0;
@@ -769,17 +834,23 @@ struct QueryLoads {
 
   __device__ __forceinline__ i32 stages() const { return of_do ? kDoStages : kStages; }
 
-  // Fills the buffer of the next block, if there is one and its buffer is free. For one lane, which alone knows the next block.
-  __device__ __forceinline__ void poll(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) {
+  // Fills the buffer of the next block, if there is one and its buffer is free. For one lane, which alone knows the
+  // next block.
+  __device__ __forceinline__ void poll(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) {
     if (head == TileHeads::walked(args) || !mbarrier_test_wait_parity(empty(barriers), parity ^ 1)) return;
     fill(args, barriers, tile, walk, shared);
     advance(walk);
   }
 
  private:
-  __device__ __forceinline__ u32 empty(const Barriers& barriers) const { return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage); }
-  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile, const QueryWalk& walk, u32 shared) const {
-    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block, walk.blocks.all);
+  __device__ __forceinline__ u32 empty(const Barriers& barriers) const {
+    return of_do ? barriers.d_o_empty(stage) : barriers.q_empty(stage);
+  }
+  __device__ __forceinline__ void fill(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      const QueryWalk& walk, u32 shared) const {
+    copy_block(args, barriers, shared, of_do, stage, tile.sequence, TileHeads::of_queries(args, tile.head, head), block,
+        walk.blocks.all);
   }
   __device__ __forceinline__ void advance(const QueryWalk& walk) {
     if (++stage == stages()) {
@@ -792,6 +863,7 @@ struct QueryLoads {
     }
   }
 };
+
 // Tiles of keys add to the sums of dQ in no fixed order.
 struct DqTickets {
   __device__ __forceinline__ DqTickets(const Arguments&, const KeyTile&) {}
@@ -799,7 +871,8 @@ struct DqTickets {
   __device__ __forceinline__ void pass(const QueryWalk&, i32 /*block*/) const {}
 };
 using DqFragments = float[kDqColumns / 2];  // of dQ: columns of a product, of 64 queries
-constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;  // of K, between the columns of one product and those of the next
+// of K, between the columns of one product and those of the next
+constexpr u32 kDqPartBytes = kDqColumns / kPanelColumns * kKvPanelStride;
 
 // dQ = dS K, or dQ += dS K. `columns`: the panel of K that the columns of the product begin with.
 template <bool kFirst>
@@ -811,10 +884,11 @@ __device__ __forceinline__ void issue_dq(DqFragments& dq, u32 ds, u32 columns) {
     wgmma_ss<true, true>(dq, matrix_descriptor(scores), matrix_descriptor(keys));
 #pragma unroll
   for (i32 step = 1; step < kKeySteps; ++step)
-    wgmma_ss<true, true>(dq, matrix_descriptor(scores + column_step(step, kQPanelStride)), matrix_descriptor(keys + row_step(step)));
+    wgmma_ss<true, true>(dq, matrix_descriptor(scores + column_step(step, kQPanelStride)),
+        matrix_descriptor(keys + row_step(step)));
 }
-// Each lane adds its accumulators, four at a time, to the sums of the warp's 16 queries; last: whether these are the last columns, of which fewer may
-// exist.
+// Each lane adds its accumulators, four at a time, to the sums of the warp's 16 queries; last: whether these are the
+// last columns, of which fewer may exist.
 __device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool last, u32 /*shared*/) {
 #pragma unroll
   for (i32 n = 0; n < kDqColumns / 8; ++n) {
@@ -823,6 +897,7 @@ __device__ __forceinline__ void add_dq(const DqFragments& dq, float* sums, bool 
   }
 }
 __device__ __forceinline__ void end_dq_adds() {}
+
 // What warpgroup 0 multiplies: dS of the CTA's own tile with K. A CTA computes all columns of dQ.
 struct DqScores {
   static constexpr i32 kProducts = kDqProducts;  // for 64 queries
@@ -831,19 +906,24 @@ struct DqScores {
   // Columns of a product, counted in products.
   __device__ __forceinline__ i32 part(i32 product) const { return product; }
 
-  __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile, i32 head_kv, u32 shared) const {
-    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
+  __device__ __forceinline__ void load_keys(const Arguments& args, const Barriers& barriers, const KeyTile& tile,
+      i32 head_kv, u32 shared) const {
+    load_tile<kKvPanelStride>(shared + kKOffset, args.k_map, barriers.k_full(), head_kv,
+        place_of_keys(args, tile.sequence, tile.tile));
   }
   __device__ __forceinline__ void expect(const Barriers&, PipelineSlot<kDsStages>) const {}
-  __device__ __forceinline__ void issue(DqFragments& dq, const Barriers&, PipelineSlot<kDsStages> ds, i32 rows, i32 part, u32 shared) const {
+  __device__ __forceinline__ void issue(DqFragments& dq, const Barriers&, PipelineSlot<kDsStages> ds, i32 rows,
+      i32 part, u32 shared) const {
     wgmma_fence();
-    issue_dq<true>(dq, shared + kDsOffset + ds.stage * kDsTileBytes + rows * kPanelBytes, shared + kKOffset + part * kDqPartBytes);
+    issue_dq<true>(dq, shared + kDsOffset + ds.stage * kDsTileBytes + rows * kPanelBytes,
+        shared + kKOffset + part * kDqPartBytes);
     wgmma_commit_group();
   }
   __device__ __forceinline__ void release(const Barriers& barriers, PipelineSlot<kDsStages> ds) const {
     if (lane_index() == 0) mbarrier_arrive(barriers.ds_empty(ds.stage));
   }
 };
+
 // Where warpgroup 0 stands in the rings, from tile to tile.
 struct DqWarpgroup {
   i32 warp;
@@ -854,9 +934,11 @@ struct DqWarpgroup {
   __device__ __forceinline__ explicit DqWarpgroup(i32 warp) : warp(warp), queries(warp == 2) {}
 };
 
-// What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew when every softmax warpgroup has left
-// it: while a product runs, and while dS is waited for, one lane of a loading warp looks again and again.
-__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared, i32 index, DqWarpgroup& warpgroup) {
+// What warpgroup 0 does with a tile: dQ += dS K for each block of queries, and all loads. A buffer is filled anew when
+// every softmax warpgroup has left it: while a product runs, and while dS is waited for, one lane of a loading warp
+// looks again and again.
+__device__ __forceinline__ void add_query_gradients(const Arguments& args, const Barriers& barriers, u32 shared,
+    i32 index, DqWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 warp = warpgroup.warp;
@@ -873,7 +955,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
       if (queries.of_do)
-        load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
+        load_tile<kKvPanelStride>(shared + kVOffset, args.v_map, barriers.v_full(), head_kv,
+            place_of_keys(args, tile.sequence, tile.tile));
       else
         scores.load_keys(args, barriers, tile, head_kv, shared);
     }
@@ -884,7 +967,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   DqTickets tickets(args, tile);
   if (loads) {
     if (lane_index() == 0) {
-      while (!mbarrier_test_wait_parity(barriers.k_full(), slot.parity())) queries.poll(args, barriers, tile, walk, shared);
+      while (!mbarrier_test_wait_parity(barriers.k_full(), slot.parity()))
+        queries.poll(args, barriers, tile, walk, shared);
     }
     bar_warp_sync();
   }
@@ -892,13 +976,16 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
 #pragma unroll 1
   for (i32 walked = 0; walked < TileHeads::walked(args); ++walked) {
     const i32 head = workspace_batch(tile.sequence) * args.heads_q + TileHeads::of_queries(args, tile.head, walked);
-    float* sums = args.d_q_sums + sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ, (first_block_of_queries<kBlockQ>(tile.sequence) + walk.blocks.begin) * kBlockQ + 16 * warp, 0);
+    float* sums = args.d_q_sums +
+        sums_place(head, blocks_of_queries<kBlockQ>(args) * kBlockQ,
+        (first_block_of_queries<kBlockQ>(tile.sequence) + walk.blocks.begin) * kBlockQ + 16 * warp, 0);
 #pragma unroll 1
     for (i32 block = walk.blocks.begin; block < walk.blocks.end; ++block) {
       scores.expect(barriers, ds);
       if (loads) {
         if (lane_index() == 0) {
-          while (!mbarrier_test_wait_parity(barriers.ds_full(ds.stage), ds.parity)) queries.poll(args, barriers, tile, walk, shared);
+          while (!mbarrier_test_wait_parity(barriers.ds_full(ds.stage), ds.parity))
+            queries.poll(args, barriers, tile, walk, shared);
         }
         bar_warp_sync();
       }
@@ -919,7 +1006,8 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
           scores.release(barriers, ds);
         }
         // Four warps have 16 queries each.
-        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment, part == kDqProducts - 1, shared);
+        add_dq(dq, sums + (row_tile * (64 / 16) * kChunks + part * (kDqColumns / 8)) * kSumsOfFragment,
+            part == kDqProducts - 1, shared);
       }
       sums += kBlockQ / 16 * kChunks * kSumsOfFragment;
       tickets.pass(walk, block);
@@ -930,11 +1018,15 @@ __device__ __forceinline__ void add_query_gradients(const Arguments& args, const
   end_dq_adds();
 }
 // LSE or delta of a lane's columns among sixteen, from the statistics of a block.
-__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) { return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16); }
-__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) { return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x); }
+__device__ __forceinline__ Vec4F32 load_columns(u32 rows, i32 sixteen) {
+  return ld_shared_v4_f32(rows + 64 * sixteen + lane_index() % 4 * 16);
+}
+__device__ __forceinline__ float column_of(const Vec4F32& columns, i32 i) {
+  return i & 4 ? (i & 1 ? columns.w : columns.z) : (i & 1 ? columns.y : columns.x);
+}
 
-// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What is used first, kEarly sixteens, is
-// read at once; the rest as it is used.
+// LSE or delta of a lane's columns in a block, to be used upwards or downwards, sixteen queries after the other. What
+// is used first, kEarly sixteens, is read at once; the rest as it is used.
 template <i32 kEarly, bool kUpwards>
 struct BlockColumns {
   u32 rows;
@@ -952,9 +1044,11 @@ struct BlockColumns {
 using LseColumns = BlockColumns<0, true>;
 using DeltaColumns = BlockColumns<0, false>;
 
-// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS is made. An exponent is positive
-// only by what rounding left of LSE: it counts as negative, so that P does not exceed 1.
-__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score, float scale_log2, const LseColumns& lse) {
+// Turns Sᵀ into Pᵀ, and, in 16 bits and in registers, into Pᵀ times the derivative of the scores' change, of which dS
+// is made. An exponent is positive only by what rounding left of LSE: it counts as negative, so that P does not exceed
+// 1.
+__device__ __forceinline__ void exponentiate(ScoreFragments& s, PackedScores& slopes, const ScoreFunction& score,
+    float scale_log2, const LseColumns& lse) {
 #pragma unroll
   for (i32 k = 0; k < kQuerySteps; ++k) {
     const Vec4F32 columns = lse.of(k);
@@ -979,8 +1073,8 @@ __device__ __forceinline__ void pack_scores(PackedScores& packed, const ScoreFra
   for (i32 i = 0; i < kBlockQ / 4; ++i) packed[i] = pack_elements(scores[2 * i], scores[2 * i + 1]);
 }
 
-// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so that the next scores fit
-// below it.
+// Turns dPᵀ into dSᵀ = Pᵀ ∘ (dPᵀ - delta). Downwards: in 16 bits dSᵀ can take the upper half of dPᵀ's registers, so
+// that the next scores fit below it.
 __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedScores& p, const DeltaColumns& delta) {
 #pragma unroll
   for (i32 k = kQuerySteps - 1; k >= 0; --k) {
@@ -996,10 +1090,12 @@ __device__ __forceinline__ void differentiate(ScoreFragments& dp, const PackedSc
 }
 
 // Sets the scores of queries that do not attend to a key to -inf. first_key: of this thread; first_query: of the block.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_key, i32 first_query) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence,
+    i32 first_key, i32 first_query) {
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const HiddenQueries hidden(args, sequence, first_key + 8 * half, first_query + static_cast<i32>(lane_index() % 4 * 2));
+    const HiddenQueries hidden(args, sequence, first_key + 8 * half,
+        first_query + static_cast<i32>(lane_index() % 4 * 2));
 #pragma unroll
     for (i32 n = 0; n < kBlockQ / 8; ++n) {
 #pragma unroll
@@ -1009,10 +1105,12 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
   }
 }
 
-// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are queries: fragments are transposed.
+// Where a lane puts a warp's part of dSᵀ, 16 keys from column `key` of the tile on, in a tile of dS, whose rows are
+// queries: fragments are transposed.
 __device__ __forceinline__ u32 place_of_scores(u32 tile, i32 key) {
   const u32 lane = lane_index(), byte = kElementBytes * (key + lane / 8 % 2 * 8);
-  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes + byte % kPanelBytes);
+  return swizzled(tile + byte / kPanelBytes * kQPanelStride + (lane / 16 * 8 + lane % 8) * kPanelBytes +
+      byte % kPanelBytes);
 }
 __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores& ds) {
   const u32 at = place_of_scores(tile, key);
@@ -1026,9 +1124,10 @@ __device__ __forceinline__ void put_scores(u32 tile, i32 key, const PackedScores
 __device__ __forceinline__ void await_key_sums(const Arguments&, const KeyTile&) {}
 __device__ __forceinline__ void pass_key_sums(const Arguments&, const KeyTile&) {}
 
-// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of four fragments, so that each
-// lane stores 16 bytes of a row.
-__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys, const GradientFragments& acc) {
+// Stores a gradient of this thread's two keys, `key` and the eighth after it. The lanes of a quad exchange words of
+// four fragments, so that each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float scale, i32 key, i32 keys,
+    const GradientFragments& acc) {
   const u32 quad = lane_index() % 4;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -1040,32 +1139,46 @@ __device__ __forceinline__ void store_rows(char* gradient, i64 row_bytes, float 
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
-        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half], scale * acc[16 * group + 4 * n + 2 * half + 1]);
+        words[n] = pack_elements(scale * acc[16 * group + 4 * n + 2 * half],
+            scale * acc[16 * group + 4 * n + 2 * half + 1]);
       transpose_in_quad(words);
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
     for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
-      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
+      if (exists)
+        st_global_b32(to + 16 * n + 4 * quad,
+            pack_elements(scale * acc[4 * n + 2 * half], scale * acc[4 * n + 2 * half + 1]));
   }
 }
 
 // first_key: of the warp's 16, in the tile.
-__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dk) {
-  char* const d_k = static_cast<char*>(args.d_k) + kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
-                                                        tile.head * args.d_k_stride_head + tile.first_key * args.d_k_stride_row);
-  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
+__device__ __forceinline__ void store_dk(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dk) {
+  char* const d_k = static_cast<char*>(args.d_k) +
+      kElementBytes * (tile.sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
+                                                        tile.head * args.d_k_stride_head +
+                                                            tile.first_key * args.d_k_stride_row);
+  store_rows(d_k, kElementBytes * args.d_k_stride_row, args.softmax_scale,
+      first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dk);
 }
-__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key, const GradientFragments& dv) {
-  char* const d_v = static_cast<char*>(args.d_v) + kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
-                                                        tile.head * args.d_v_stride_head + tile.first_key * args.d_v_stride_row);
-  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4), tile.rows(args), dv);
+__device__ __forceinline__ void store_dv(const Arguments& args, const KeyTile& tile, i32 first_key,
+    const GradientFragments& dv) {
+  char* const d_v = static_cast<char*>(args.d_v) +
+      kElementBytes * (tile.sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
+                                                        tile.head * args.d_v_stride_head +
+                                                            tile.first_key * args.d_v_stride_row);
+  store_rows(d_v, kElementBytes * args.d_v_stride_row, 1.0f, first_key + static_cast<i32>(lane_index() / 4),
+      tile.rows(args), dv);
 }
-// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they attend to other keys.
+
+// The blocks of queries that attend to any of a warpgroup's 64 keys. Others of the tile's walk are dead for it: they
+// attend to other keys.
 struct LiveBlocks {
   i32 begin, unmasked_begin, unmasked_end, end;
 
-  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, i32 first_key) {
+  __device__ __forceinline__ LiveBlocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk,
+      i32 first_key) {
     const i32 keys = tile.first_key + tile.keys - first_key;
     begin = end = walk.blocks.end;
     if (keys <= 0) return;
@@ -1094,8 +1207,12 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ SoftmaxWarpgroup(const Barriers& barriers, u32 shared, i32 index)
       : barriers(barriers), shared(shared), index(index), first_key(index / kWarpgroupsOfKeys * kWarpgroupKeys) {}
 
-  __device__ __forceinline__ i32 first_key_of_warp() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16); }
-  __device__ __forceinline__ i32 first_key_of_thread() const { return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4); }
+  __device__ __forceinline__ i32 first_key_of_warp() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
+  }
+  __device__ __forceinline__ i32 first_key_of_thread() const {
+    return first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16 + lane_index() / 4);
+  }
 
   __device__ __forceinline__ void wait_k() const { mbarrier_wait_parity(barriers.k_full(), slot.parity()); }
   __device__ __forceinline__ void wait_v() const { mbarrier_wait_parity(barriers.v_full(), slot.parity()); }
@@ -1111,8 +1228,9 @@ struct SoftmaxWarpgroup {
   __device__ __forceinline__ u32 lse() const { return shared + kLseOffset + q.stage * kRowsBytes; }
   __device__ __forceinline__ u32 delta() const { return shared + kDeltaOffset + d_o.stage * kRowsBytes; }
 
-  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its first turn, which the first one
-  // takes back in the end; not at each of several tiles, since the last one may then come twice while the first is still on its way.
+  // Where warpgroups are ordered, each issues S and then dP when its predecessor has. The last one gives the first its
+  // first turn, which the first one takes back in the end; not at each of several tiles, since the last one may then
+  // come twice while the first is still on its way.
   __device__ __forceinline__ void begin_order() const {
     if (index == kSoftmaxWarpgroups - 1) pass_order();
   }
@@ -1123,20 +1241,26 @@ struct SoftmaxWarpgroup {
     if (kOrderedWarpgroups) bar_sync_named(kOrder + index, 2 * kWarpgroup);
   }
   __device__ __forceinline__ void pass_order() const {
-    if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
+    if (kOrderedWarpgroups)
+      bar_arrive_named(kOrder + (index + 1 == kSoftmaxWarpgroups ? 0 : index + 1), 2 * kWarpgroup);
   }
 
   // Sᵀ = K Qᵀ
-  __device__ __forceinline__ void issue_s(ScoreFragments& s) const { issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_s(ScoreFragments& s) const {
+    issue_scores(s, kKOffset, shared + kQOffset + q.stage * kQTileBytes);
+  }
   // dPᵀ = V dOᵀ
-  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const { issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dp(ScoreFragments& dp) const {
+    issue_scores(dp, kVOffset, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dV += Pᵀ dO
-  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const { issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes); }
+  __device__ __forceinline__ void issue_dv(GradientFragments& dv, const PackedScores& p) const {
+    issue_gradient(dv, p, shared + kDoOffset + d_o.stage * kQTileBytes);
+  }
   // dK += dSᵀ Q
   __device__ __forceinline__ void issue_dk(GradientFragments& dk, const PackedScores& ds_of_block, i32 stage) const {
     issue_gradient(dk, ds_of_block, shared + kQOffset + stage * kQTileBytes);
   }
-
 
   // Until the buffer of the block's dS is free.
   __device__ __forceinline__ void wait_ds() const { mbarrier_wait_parity(barriers.ds_empty(ds.stage), ds.parity ^ 1); }
@@ -1153,27 +1277,33 @@ struct SoftmaxWarpgroup {
  private:
   // Keys (of K or V) times queries (of Q or dO) over the head dim.
   __device__ __forceinline__ void issue_scores(ScoreFragments& scores, u32 kv_offset, u32 tile) const {
-    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride), columns = tile_place(tile, kQPanelStride);
-    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    const u32 place = tile_place(shared + kv_offset + first_key * kPanelBytes, kKvPanelStride),
+        columns = tile_place(tile, kQPanelStride);
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come
+    // from a lane's.
     const u32 rows = kDimSteps > 12 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_fence();
     wgmma_ss_first<false>(scores, matrix_descriptor(rows), matrix_descriptor(columns));
 #pragma unroll
     for (i32 step = 1; step < kDimSteps; ++step)
-      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)), matrix_descriptor(columns + column_step(step, kQPanelStride)));
+      wgmma_ss<true, false>(scores, matrix_descriptor(rows + column_step(step, kKvPanelStride)),
+          matrix_descriptor(columns + column_step(step, kQPanelStride)));
     wgmma_commit_group();
   }
   // Scores of a block times its queries (of Q or dO).
-  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores, u32 tile) const {
+  __device__ __forceinline__ void issue_gradient(GradientFragments& gradient, const PackedScores& scores,
+      u32 tile) const {
     const u32 queries = tile_place(tile, kQPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kQuerySteps; ++step) wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
+    for (i32 step = 0; step < kQuerySteps; ++step)
+      wgmma_rs<true, true>(gradient, scores, step, matrix_descriptor(queries + row_step(step)));
     wgmma_commit_group();
   }
 };
-// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A buffer is released only
-// after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
+// A block of queries that attends to none of the warpgroup's keys: its dS is 0, and the others count on the stages. A
+// buffer is released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp
+// together.
 __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool publishes) {
   warpgroup.wait_order();
   warpgroup.pass_order();
@@ -1186,9 +1316,10 @@ __device__ __forceinline__ void skip_block(SoftmaxWarpgroup& warpgroup, bool pub
   const PackedScores zeros = {};
   if (publishes) warpgroup.publish(zeros);
 }
-// Two warpgroups share the same 64 keys: the first computes S, P and dV, the second dP, dS and dK. P goes from one to the other through shared
-// memory, where each thread of the second reads what its like of the first has written: both hold the same elements.
-// It goes there times the derivative of the scores' change, since the second needs it for dS alone.
+// Two warpgroups share the same 64 keys: the first computes S, P and dV, the second dP, dS and dK. P goes from one to
+// the other through shared memory, where each thread of the second reads what its like of the first has written: both
+// hold the same elements. It goes there times the derivative of the scores' change, since the second needs it for dS
+// alone.
 constexpr i32 kKeyGroups = kSoftmaxWarpgroups / 2;
 constexpr u32 kPBytes = kBlockQ * kWarpgroup;  // of a group of keys
 constexpr u32 kPPlace = kPOffset, kPStageBytes = kKeyGroups * kPBytes;
@@ -1199,7 +1330,8 @@ struct ProbabilityPipe {
   u32 place;  // of this thread in the first stage
 
   __device__ __forceinline__ ProbabilityPipe(const Barriers& barriers, u32 shared, i32 group)
-      : barriers(barriers), group(group), place(shared + kPPlace + group * kPBytes + thread_index() % kWarpgroup * 16) {}
+      : barriers(barriers), group(group),
+        place(shared + kPPlace + group * kPBytes + thread_index() % kWarpgroup * 16) {}
 
   // Before P is put.
   __device__ __forceinline__ void wait_empty(const PipelineSlot<kDsStages>& slot) const {
@@ -1226,7 +1358,8 @@ struct ProbabilityPipe {
     wait_empty(slot);
 #pragma unroll
     for (i32 i = 0; i < kBlockQ / 16; ++i)
-      st_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16, {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
+      st_shared_v4_b32(place + slot.stage * kPStageBytes + i * kWarpgroup * 16,
+          {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]});
     pass(slot);
   }
   __device__ __forceinline__ void take(PackedScores& p, PipelineSlot<kDsStages>& slot) const {
@@ -1243,8 +1376,9 @@ struct ProbabilityPipe {
   }
 };
 
-// What the first of the two holds. A buffer of Q or dO is left when what was computed from its LSE or delta has been put: an arrival that follows a
-// load at once was seen to overtake it, and TMA then to fill the buffer before the load had read it.
+// What the first of the two holds. A buffer of Q or dO is left when what was computed from its LSE or delta has been
+// put: an arrival that follows a load at once was seen to overtake it, and TMA then to fill the buffer before the load
+// had read it.
 struct ValueGradients {
   const Arguments& args;
   const KeyTile& tile;
@@ -1256,7 +1390,8 @@ struct ValueGradients {
   GradientFragments dv;
 
   // Leaves s unset: the first product overwrites it.
-  __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile, const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
+  __device__ __forceinline__ ValueGradients(const Arguments& args, const KeyTile& tile,
+      const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
       : args(args), tile(tile), warpgroup(warpgroup), pipe(pipe), score(args) {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimV / 2; ++i) dv[i] = 0;
@@ -1296,7 +1431,8 @@ struct KeyGradients {
   GradientFragments dk;
 
   // Leaves dp unset: the first product overwrites it.
-  __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe) : warpgroup(warpgroup), pipe(pipe) {
+  __device__ __forceinline__ KeyGradients(const SoftmaxWarpgroup& warpgroup, const ProbabilityPipe& pipe)
+      : warpgroup(warpgroup), pipe(pipe) {
 #pragma unroll
     for (i32 i = 0; i < kHeadDimQk / 2; ++i) dk[i] = 0;
   }
@@ -1308,7 +1444,8 @@ struct KeyGradients {
     pipe.take(p, warpgroup.p);
     differentiate(dp, p, delta);
   }
-  // To be called when no product reads dS of the block before any more. What a product reads may not be touched: so there are two.
+  // To be called when no product reads dS of the block before any more. What a product reads may not be touched: so
+  // there are two.
   __device__ __forceinline__ void pack() {
     pack_scores(ds, dp);
 #pragma unroll
@@ -1369,7 +1506,8 @@ __device__ __forceinline__ void pass_over(Gradients& gradients, bool publishes) 
 
 // Walks through the tile's blocks: those that attend to none of the 64 keys are passed over.
 template <class Gradients>
-__device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk, Gradients& gradients, bool publishes) {
+__device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile& tile, const QueryWalk& walk,
+    Gradients& gradients, bool publishes) {
   const LiveBlocks live(args, tile, walk, tile.first_key + gradients.warpgroup.first_key);
   for (i32 head = 0; head < TileHeads::walked(args); ++head) {
     i32 block = walk.blocks.begin;
@@ -1385,7 +1523,8 @@ __device__ __forceinline__ void walk_blocks(const Arguments& args, const KeyTile
 }
 
 // What a softmax warpgroup does with a tile: dV or dK of its keys, from all blocks of queries.
-__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index, SoftmaxWarpgroup& warpgroup) {
+__device__ __forceinline__ void add_key_gradients(const Arguments& args, const Barriers& barriers, i32 index,
+    SoftmaxWarpgroup& warpgroup) {
   const KeyTile tile(args, index);
   const QueryWalk walk(args, tile);
   const i32 first_of_warp = warpgroup.first_key + static_cast<i32>(warp_index() % kWarpgroupWarps * 16);
@@ -1414,7 +1553,8 @@ __device__ __forceinline__ void add_key_gradients(const Arguments& args, const B
   pass_key_sums(args, KeyTile(args, opaque_i32(index)));
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_backward_sm90(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_backward_sm90(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const KeyTilesOfCta tiles(args, barriers, shared);

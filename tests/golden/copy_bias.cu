@@ -1,7 +1,8 @@
 // attune forward bf16 d64 bias=bhqk sm90 q128 kv64 st2 overlap=within pst1 copied-pairs · source e03ccf3aac7c9b04
 //
-// Copies a tensor of pairs to rows that begin at multiples of 16 bytes, as tensor maps want them, batch entry after batch entry and head after head. A warp
-// copies a row at a time; CTAs stay, and take rows as far apart as there are warps. What fills a row's last bytes is zero.
+// Copies a tensor of pairs to rows that begin at multiples of 16 bytes, as tensor maps want them, batch entry after
+// batch entry and head after head. A warp copies a row at a time; CTAs stay, and take rows as far apart as there are
+// warps. What fills a row's last bytes is zero.
 
 namespace attune_1901fc371f4c0931 {
 
@@ -80,11 +81,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_copy_bias(const __
   const u32 heads = static_cast<u32>(args.bias_heads), of_head = static_cast<u32>(args.bias_rows);
   const u64 rows = static_cast<u64>(args.bias_batch) * heads * of_head;
   const i32 words = (kBytes * args.seq_kv + 15) / 16 * 4;
-  for (u64 number = static_cast<u64>(block_index()) * kWarps + warp_index(); number < rows; number += static_cast<u64>(grid_size()) * kWarps) {
+  for (u64 number = static_cast<u64>(block_index()) * kWarps + warp_index(); number < rows;
+      number += static_cast<u64>(grid_size()) * kWarps) {
     const u64 plane = number / of_head;
-    const i64 row = static_cast<i64>(number - plane * of_head), batch = static_cast<i64>(plane / heads), head = static_cast<i64>(plane) - batch * heads;
+    const i64 row = static_cast<i64>(number - plane * of_head), batch = static_cast<i64>(plane / heads),
+        head = static_cast<i64>(plane) - batch * heads;
     const char* const from =
-        static_cast<const char*>(args.bias) + kBytes * (batch * args.bias_stride_batch + head * args.bias_stride_head + row * args.bias_stride_row);
+        static_cast<const char*>(args.bias) +
+            kBytes * (batch * args.bias_stride_batch + head * args.bias_stride_head + row * args.bias_stride_row);
     u32* const to = args.bias_copy + number * static_cast<u64>(words);
     for (i32 begin = static_cast<i32>(lane_index()); begin < words; begin += kAhead * static_cast<i32>(kWarpSize)) {
       u32 loaded[kAhead];

@@ -1,13 +1,14 @@
 // attune forward bf16 d128 invariant group8 sm90 q64 kv128 st2 parts=fixed overlap=within pack-gqa · source 4bff377d2584d0fb
 //
-// Adds up what the args.key_parts parts of the keys gave each row of queries, one after the other: O_i and the sum l_i of the exponentials of the scores,
-// both beside the maximum m_i of these.
+// Adds up what the args.key_parts parts of the keys gave each row of queries, one after the other: O_i and the sum l_i
+// of the exponentials of the scores, both beside the maximum m_i of these.
 //
 //   m' = max(m, m_i)    O = O·exp2(c m - c m') + O_i·exp2(c m_i - c m')    l = l·exp2(c m - c m') + l_i·exp2(c m_i - c m'),   c = scale·log2(e)
 //   O = O / l,   LSE = scale·m + ln l
 //
-// That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do not tell how parts were shared out.
-// A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
+// That is what a CTA does that goes through all parts itself, in the same order and with the same roundings: bits do
+// not tell how parts were shared out. A part that holds no key of a row has l_i = 0, and its O_i is not read; a row
+// without any key gets O = 0 and LSE = -inf. kRowLanes lanes share a row.
 
 namespace attune_e40c03d52cde7465 {
 
@@ -43,7 +44,8 @@ struct alignas(16) Vec4F32 { float x, y, z, w; };
 // Memory that this kernel itself writes.
 __device__ __forceinline__ Vec4F32 ld_weak_global_v4_f32(const float* from) {
   Vec4F32 r;
-  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
+  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from)
+      : "memory");
   return r;
 }
 
@@ -54,7 +56,8 @@ __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -79,8 +82,8 @@ __device__ __forceinline__ float rcp_approx_ftz_f32(float x) {
   return r;
 }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
@@ -109,25 +112,33 @@ constexpr float kLn2 = 0.693147180559945309f;
 static_assert(kRows * kRowLanes == kThreads && kChunks <= kRowLanes);
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
 
 // A chunk of columns of a row: what one part gives it, or several.
@@ -146,7 +157,8 @@ struct Sums {
   }
   __device__ __forceinline__ void add(const Sums& part, float scale_log2) {
     const float m = max_f32(row_max, part.row_max), finite = m == negative_infinity() ? 0 : m;
-    const float earlier = ex2_approx_ftz_f32((row_max - finite) * scale_log2), now = ex2_approx_ftz_f32((part.row_max - finite) * scale_log2);
+    const float earlier = ex2_approx_ftz_f32((row_max - finite) * scale_log2),
+        now = ex2_approx_ftz_f32((part.row_max - finite) * scale_log2);
     row_sum = fma_rn_f32(part.row_sum, now, row_sum * earlier);
     row_max = m;
 #pragma unroll
@@ -154,9 +166,11 @@ struct Sums {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_forward_add_parts(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, thread = static_cast<i32>(thread_index()), chunk = thread % kRowLanes;
-  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args),
+      row = static_cast<i64>(block_index()) * kRows + thread / kRowLanes;
   griddepcontrol_wait();
   if (row >= rows) return;
   const bool has_columns = chunk < kChunks;
@@ -180,14 +194,18 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_add_parts(
 
   const float inverse = sums.row_sum != 0 ? rcp_approx_ftz_f32(sums.row_sum) : 0;  // a NaN stays one
   if (args.lse != nullptr && chunk == 0)
-    st_global_f32(args.lse + row, sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.softmax_scale, lg2_approx_ftz_f32(sums.row_sum) * kLn2) : negative_infinity());
+    st_global_f32(args.lse + row,
+        sums.row_sum != 0 ? fma_rn_f32(sums.row_max, args.softmax_scale, lg2_approx_ftz_f32(sums.row_sum) * kLn2)
+        : negative_infinity());
   if (!has_columns) return;
   const i32 batch_head = static_cast<i32>(row / packed_query_rows(args));
   const Sequence sequence(args, batch_head / args.heads_q);
   const i32 head = batch_head - sequence.batch * args.heads_q;
   const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
-                   kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+                   kElementBytes *
+                       (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head +
+                       query * args.o_stride_row);
   u32 words[4];
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums.o[2 * i] * inverse, sums.o[2 * i + 1] * inverse);

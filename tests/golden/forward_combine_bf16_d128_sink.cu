@@ -1,15 +1,17 @@
 // attune forward bf16 d128 sink group8 sm90 q64 kv128 st2 rescale10 parts=fill overlap=within pack-gqa · source 814f470919f583f8
 //
-// Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the sum l_i of their exponentials:
+// Combines what args.key_parts parts of the keys gave each row of queries, O_i, the maximum m_i of the scores and the
+// sum l_i of their exponentials:
 //
 //   m = max m_i    w_i = l_i exp2(c (m_i - m))    O = Σ (w_i / Σ w) O_i    LSE = scale·m + ln Σ w,   c = scale·log2(e)
 //
-// A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE = -inf. The order of the
-// sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of eight each, and the kSlices groups of lanes share the
-// parts. What counts for few rows is the number of trips to memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under
-// way together.
+// A part that holds no key of a row has l_i = 0, and its O_i is not read; a row without any key gets O = 0 and LSE =
+// -inf. The order of the sums is fixed. kWarpsOfRow warps have a row: kRowLanes lanes share its columns, a chunk of
+// eight each, and the kSlices groups of lanes share the parts. What counts for few rows is the number of trips to
+// memory, one after the other: one for m_i and l_i, and one for so many parts of O as are under way together.
 //
-// The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row without any key.
+// The sink of a row's head counts in the sum of the weights beside its parts, and has no value: it is LSE of a row
+// without any key.
 
 namespace attune_3393f2b945af9bb1 {
 
@@ -65,14 +67,16 @@ __device__ __forceinline__ float ld_global_f32(const float* from) {
 }
 __device__ __forceinline__ Vec4F32 ld_shared_v4_f32(u32 from) {
   Vec4F32 r;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
 // Memory that this kernel itself writes.
 __device__ __forceinline__ Vec4F32 ld_weak_global_v4_f32(const float* from) {
   Vec4F32 r;
-  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
+  asm volatile("ld.weak.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from)
+      : "memory");
   return r;
 }
 
@@ -83,7 +87,8 @@ __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -121,8 +126,8 @@ __device__ __forceinline__ u32 f32_to_bits(float x) { return __float_as_uint(x);
 // All threads of the CTA.
 __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if it was made so, when each
-// CTA has said the first or has ended; behind the second it sees all that this one wrote.
+// Programmatic dependent launch, compute capability 9.0 and newer: the launch that follows in the stream may begin, if
+// it was made so, when each CTA has said the first or has ended; behind the second it sees all that this one wrote.
 __device__ __forceinline__ void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // #endregion
 
@@ -149,41 +154,53 @@ constexpr i32 kChunks = kHeadDimV / 8, kSlicesOfWarp = kWarpSize / kRowLanes, kS
 constexpr i32 kAtOnce = 4;  // parts of a slice whose loads are under way together
 constexpr float kLn2 = 0.693147180559945309f;
 constexpr float kHeadroom = 10;  // powers of two by which sums are smaller than their maxima say
-static_assert(kThreads == kRows * kWarpsOfRow * kWarpSize && kChunks <= kRowLanes && kSlicesOfWarp * kRowLanes == kWarpSize);
+static_assert(kThreads == kRows * kWarpsOfRow * kWarpSize && kChunks <= kRowLanes &&
+    kSlicesOfWarp * kRowLanes == kWarpSize);
 static_assert(kWarpsOfRow == 1 || kRows == 1);   // the warps of a CTA meet once
 
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
 };
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i32 packed_query_rows(const Arguments& args) { return args.seq_q; }
-// What a row of queries comes to when all its keys have been seen, where its head has a sink: one more score, which counts in the sum of exponentials
-// and has no value. The sum is taken beside the larger one of the row's maximum and the sink, so that neither overflows. A row that has seen no key has the
-// sink alone.
+
+// What a row of queries comes to when all its keys have been seen, where its head has a sink: one more score, which
+// counts in the sum of exponentials and has no value. The sum is taken beside the larger one of the row's maximum and
+// the sink, so that neither overflows. A row that has seen no key has the sink alone.
 struct RowEnd {
   float row_max, unit, sink, sum;  // unit: what scores are multiples of
   float scale;  // of the exponentials of scores, which were taken beside the row's maximum
   bool above;   // whether the sink is above it
 
-  __device__ __forceinline__ RowEnd(const Arguments& args, i32 head, float row_max, float sum_of_scores) : row_max(row_max), unit(args.softmax_scale), sink(ld_global_f32(args.sinks + head)) {
+  __device__ __forceinline__ RowEnd(const Arguments& args, i32 head, float row_max, float sum_of_scores)
+      : row_max(row_max), unit(args.softmax_scale), sink(ld_global_f32(args.sinks + head)) {
     constexpr float kLog2E = 1.44269504088896340736f;
-    // How far the sink is above the maximum, in powers of two; rounded once, whatever the size of both. Without a key the maximum may be anything.
+    // How far the sink is above the maximum, in powers of two; rounded once, whatever the size of both. Without a key
+    // the maximum may be anything.
     const float over = sum_of_scores != 0 ? fma_rn_f32(-row_max, unit, sink) * kLog2E : -negative_infinity();
     above = over > 0;
     scale = above ? ex2_approx_ftz_f32(-over) : 1.0f;
@@ -193,7 +210,9 @@ struct RowEnd {
   // What O is multiplied by. A NaN stays one.
   __device__ __forceinline__ float inverse() const { return scale * rcp_approx_ftz_f32(sum); }
   // LSE, from what the sum's logarithm is without kHeadroom.
-  __device__ __forceinline__ float lse(float log_of_sum) const { return above ? sink + log_of_sum : fma_rn_f32(row_max, unit, log_of_sum); }
+  __device__ __forceinline__ float lse(float log_of_sum) const {
+    return above ? sink + log_of_sum : fma_rn_f32(row_max, unit, log_of_sum);
+  }
 };
 
 // Adds what the lanes hold whose index differs in this bit, unless the bit tells columns apart.
@@ -232,7 +251,9 @@ struct RowStatistics {
     row_sum = both.y;
   }
   // The sum as it is beside a maximum of `to`, which is no smaller, and a number.
-  __device__ __forceinline__ float sum_beside(float to, float scale_log2) const { return row_sum * ex2_approx_ftz_f32((row_max - to) * scale_log2); }
+  __device__ __forceinline__ float sum_beside(float to, float scale_log2) const {
+    return row_sum * ex2_approx_ftz_f32((row_max - to) * scale_log2);
+  }
 };
 
 // A number in place of the maximum of no keys.
@@ -273,7 +294,8 @@ struct Parts {
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(const __grid_constant__ Arguments args) {
   const i32 heads = args.batch * args.heads_q, parts = args.key_parts, warp = static_cast<i32>(warp_index());
-  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args), row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
+  const i64 rows = static_cast<i64>(heads) * packed_query_rows(args),
+      row = static_cast<i64>(block_index()) * kRows + warp / kWarpsOfRow;
   if (row >= rows) return;
   const i32 lane = static_cast<i32>(lane_index()), chunk = lane % kRowLanes;
   const i32 slice = warp % kWarpsOfRow * kSlicesOfWarp + lane / kRowLanes;
@@ -289,7 +311,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   RowStatistics all;
   for (i32 part = lane; part < parts; part += 2 * kWarpSize) {
     const RowStatistics x(statistics_of_row + 2 * part * rows);
-    const RowStatistics y = part + kWarpSize < parts ? RowStatistics(statistics_of_row + 2 * (part + kWarpSize) * rows) : RowStatistics();
+    const RowStatistics y = part + kWarpSize < parts ? RowStatistics(statistics_of_row + 2 * (part + kWarpSize) * rows)
+        : RowStatistics();
     const float higher = max_f32(all.row_max, max_f32(x.row_max, y.row_max));  // of numbers: a NaN is in its sum, too
     const float to = finite(higher);
     all.row_sum = all.sum_beside(to, c) + x.sum_beside(to, c) + y.sum_beside(to, c);
@@ -322,8 +345,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
     const u32 of_warp = kChunks * kChunkBytes;
     if (warp > 0 && has_chunk) {
       const u32 to = mine + static_cast<u32>(warp - 1) * of_warp;
-      st_shared_v4_b32(to, Vec4{f32_to_bits(sums[0]), f32_to_bits(sums[1]), f32_to_bits(sums[2]), f32_to_bits(sums[3])});
-      st_shared_v4_b32(to + 16, Vec4{f32_to_bits(sums[4]), f32_to_bits(sums[5]), f32_to_bits(sums[6]), f32_to_bits(sums[7])});
+      st_shared_v4_b32(to,
+          Vec4{f32_to_bits(sums[0]), f32_to_bits(sums[1]), f32_to_bits(sums[2]), f32_to_bits(sums[3])});
+      st_shared_v4_b32(to + 16,
+          Vec4{f32_to_bits(sums[4]), f32_to_bits(sums[5]), f32_to_bits(sums[6]), f32_to_bits(sums[7])});
     }
     bar_sync();
     if (warp > 0) return;
@@ -346,7 +371,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_forward_combine(co
   const i32 head = batch_head - sequence.batch * args.heads_q;
   const i64 query = row - static_cast<i64>(batch_head) * packed_query_rows(args);
   char* const to = static_cast<char*>(args.o) +
-                   kElementBytes * (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + query * args.o_stride_row);
+                   kElementBytes *
+                       (sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head +
+                       query * args.o_stride_row);
   u32 words[4];
 #pragma unroll
   for (i32 i = 0; i < 4; ++i) words[i] = pack_elements(sums[2 * i], sums[2 * i + 1]);

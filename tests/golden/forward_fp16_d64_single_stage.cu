@@ -53,7 +53,8 @@ __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -64,7 +65,8 @@ __device__ __forceinline__ u32 cvt_rn_f16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -115,8 +117,8 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -126,14 +128,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and
+// l / 4 + 8, columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
 __device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -203,15 +207,16 @@ static_assert(kKOffset >= kQOffset + kBlockQ * kRowBytes && kVOffset >= kKOffset
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
 
-// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
-// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
-// permutation (kSwizzleMask is 0).
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight
+// consecutive rows at once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows
+// of an odd number of chunks need no permutation (kSwizzleMask is 0).
 __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
   return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
 }
 
-// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
-// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks
+// further: their permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one
+// xor on the whole address.
 struct TileCursor {
   static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
   u32 tile, row, chunk, address;
@@ -223,10 +228,13 @@ struct TileCursor {
   }
 };
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
-// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and goes down the rows.
+
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a
+// row's chunks divide the number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
 struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
@@ -238,11 +246,14 @@ struct ThreadChunks {
   __device__ __forceinline__ i32 row(i32 i) const {
     return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
   }
-  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+  __device__ __forceinline__ i32 chunk(i32 i) const {
+    return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks;
+  }
 };
 
-// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
-// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which
+// this is `worker`. Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not
+// reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -252,7 +263,8 @@ struct TileStream {
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
+        row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
@@ -279,22 +291,30 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
   for (i32 i = 0; i < Chunks::kSteps; ++i) {
     const i32 row = chunks.row(i), chunk = chunks.chunk(i);
     if (!Chunks::kExact && row >= kRows) break;
-    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+    if (kAllExist || row < existing)
+      store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
 // The element type's instructions under one name.
-__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_m16n8k16_f32_f16(d, a, b0, b1);
+}
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -305,15 +325,16 @@ __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&)
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -329,26 +350,32 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -356,17 +383,22 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin` on.
+
+// The blocks of keys of a sequence follow each other in memory. Copies tile after tile of K or V, from block `begin`
+// on.
 struct KvStream : TileStream<kBlockKv, kEvenTiles, kThreads> {
-  __device__ __forceinline__ KvStream(const Arguments& args, const Sequence& sequence, const char* head, i64 row_bytes, i32 begin)
-      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, key_count(args, sequence) - begin * kBlockKv, thread_index()) {}
+  __device__ __forceinline__ KvStream(const Arguments& args, const Sequence& sequence, const char* head, i64 row_bytes,
+      i32 begin)
+      : TileStream(head + begin * kBlockKv * row_bytes, row_bytes, key_count(args, sequence) - begin * kBlockKv,
+        thread_index()) {}
 };
 
 // The tile of queries that a CTA works on.
 struct TileIndex {
   i32 tile, batch_head;
 };
-// Consecutive CTAs take the same tile of every head, the last tile first: under a causal mask the longest of all heads first.
+// Consecutive CTAs take the same tile of every head, the last tile first: under a causal mask the longest of all heads
+// first.
 __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) {
   const u32 heads = args.batch * args.heads_q;
   return {static_cast<i32>(args.query_tiles - 1 - cta / heads), static_cast<i32>(cta % heads)};
@@ -385,19 +417,21 @@ struct QueryTile {
     first_row = index.tile * kBlockQ;
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
   }
-  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and
+  // the head of a row.
   __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
 // Offsets are in elements.
-__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset, i64 row_offset) {
+__device__ __forceinline__ const char* row_pointer(const void* tensor, i64 sequence_offset, i64 head_offset,
+    i64 row_offset) {
   return static_cast<const char*>(tensor) + kElementBytes * (sequence_offset + head_offset + row_offset);
 }
 
-// One tile of K and one of V. V of a block is copied while its S is computed, K of the next block during softmax and P V: each
-// of the two barriers of a step says that a tile has landed and that the other one is no longer read.
+// One tile of K and one of V. V of a block is copied while its S is computed, K of the next block during softmax and P
+// V: each of the two barriers of a step says that a tile has landed and that the other one is no longer read.
 struct KvRing {
   KvStream k, v;
   i32 blocks;  // of K that are still to be copied
@@ -430,25 +464,31 @@ struct KvRing {
 __device__ __forceinline__ void load_query_rows(const Arguments& args, const QueryTile& tile, u32 q_tile) {
   const i64 row_bytes = kElementBytes * args.q_stride_row;
   const char* q =
-      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row), tile.head * args.q_stride_head, 0) + tile.first_row * row_bytes;
+      row_pointer(args.q, tile.sequence.query_offset(args.q_stride_batch, args.q_stride_row),
+          tile.head * args.q_stride_head, 0) + tile.first_row * row_bytes;
   TileStream<kBlockQ, kEvenTiles, kThreads>(q, row_bytes, tile.rows, thread_index()).load_next(q_tile);
 }
 
 // A warp's rows of O out of shared memory.
-__device__ __forceinline__ void store_query_rows(const Arguments& args, const QueryTile& tile, u32 o_tile, i32 warp_row) {
+__device__ __forceinline__ void store_query_rows(const Arguments& args, const QueryTile& tile, u32 o_tile,
+    i32 warp_row) {
   const i64 row_bytes = kElementBytes * args.o_stride_row;
-  char* o = const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head, 0));
-  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes, o_tile + warp_row * kRowBytes, row_bytes,
+  char* o =
+      const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
+      tile.head * args.o_stride_head, 0));
+  store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes,
+      o_tile + warp_row * kRowBytes, row_bytes,
                                                 tile.rows - warp_row, lane_index());
 }
-// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
-// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8)
+// elements of the head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
   ldmatrix_x4(a, queries.at(row, 2 * k));
 }
 __device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
   ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
 }
+
 // The warp's queries as A fragments that stay in registers.
 struct QueryFragments {
   u32 steps[kRowTiles][kDimSteps > 0 ? kDimSteps : 1][4];
@@ -509,7 +549,8 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
+// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand:
+// transposed loads.
 __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
   const u32 lane = lane_index();
   const TileCursor keys(v_tile, lane % 16, lane / 16);
@@ -519,7 +560,8 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+      for (i32 i = 0; i < 4; ++i)
+        a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
     }
 #pragma unroll
     for (i32 n = 0; n + 1 < kChunks; n += 2) {
@@ -539,11 +581,13 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
     }
   }
 }
-// Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four lanes of a quad share
-// a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
-// many powers of two below it. m is -inf only while a row has seen no key.
+
+// Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four
+// lanes of a quad share a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is
+// less than that many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores
+  // before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float softmax_scale_log2;  // c
@@ -608,8 +652,10 @@ struct OnlineSoftmax {
     return max_f32(m, shfl_sync_bfly_f32<2>(m));
   }
 
-  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is NaN and compares false.
-  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2], const float (&offset)[kRowTiles][2]) const {
+  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is
+  // NaN and compares false.
+  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2],
+      const float (&offset)[kRowTiles][2]) const {
     if (kRescaleThreshold == 0) return true;
     bool grown = is_large(offset);
 #pragma unroll
@@ -634,7 +680,8 @@ struct OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void find_offsets(float (&offset)[kRowTiles][2]) const {
 #pragma unroll
-    for (i32 i = 0; i < 2 * kRowTiles; ++i) offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+    for (i32 i = 0; i < 2 * kRowTiles; ++i)
+      offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
   }
   __device__ __forceinline__ static bool is_large(float offset) { return abs_f32(offset) >= kLargeExponent; }
   __device__ __forceinline__ static bool is_large(const float (&offset)[kRowTiles][2]) {
@@ -644,7 +691,8 @@ struct OnlineSoftmax {
     return large;
   }
 
-  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows
+  // of the warp stay as they are.
   __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[kRowTiles][2]) const {
     if (!vote_sync_any(is_large(offset))) return;
 #pragma unroll
@@ -682,7 +730,8 @@ struct OnlineSoftmax {
 };
 
 // Sets the scores of keys that their row does not attend to to -inf. first_row is the warp's first row.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence,
+    i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 i = 0; i < 2 * kRowTiles; ++i) {
@@ -697,7 +746,8 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 }
 
 template <bool kMasked>
-__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row, KvRing& ring,
+__device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row,
+    KvRing& ring,
                                         const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o) {
   ScoreFragments acc_s = {};
   ScoreFunction score(args);
@@ -731,7 +781,8 @@ __device__ __forceinline__ void store_output(const Arguments& args, const QueryT
 }
 
 // LSE is packed (B, Hq, Sq); one lane of a quad writes each row.
-__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row, const OnlineSoftmax& softmax) {
+__device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile& tile, i32 warp_row,
+    const OnlineSoftmax& softmax) {
   const u32 lane = lane_index();
   if (args.lse == nullptr || lane % 4 != 0) return;
 #pragma unroll
@@ -746,18 +797,23 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const QueryTile
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_forward(const __grid_constant__ Arguments args) {
   const QueryTile tile(args);
-  const i32 top_query = QueryTile::position_of(tile.first_row), bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
+  const i32 top_query = QueryTile::position_of(tile.first_row),
+      bottom_query = QueryTile::position_of(tile.first_row + tile.rows - 1);
   const KeyBlocks blocks(args, tile.sequence, top_query, bottom_query);
   const i32 warp_row = warp_index() * kWarpRows;  // the warp's first row in the tile
   const u32 shared = shared_base(), q_tile = shared + kQOffset;
 
   load_query_rows(args, tile, q_tile);
   cp_async_commit_group();
-  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row), tile.head_kv * args.k_stride_head, 0);
-  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin), KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
+  const char* k = row_pointer(args.k, tile.sequence.key_offset(args.k_stride_batch, args.k_stride_row),
+      tile.head_kv * args.k_stride_head, 0);
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
+      tile.head_kv * args.v_stride_head, 0);
+  KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin),
+      KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
               blocks.end - blocks.begin, shared};
   ring.prefetch();
 
@@ -769,7 +825,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forwar
 
   const i32 first_row = tile.first_row + warp_row;
   i32 block = blocks.begin;
-  for (; block < blocks.unmasked_end; ++block) kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
+  for (; block < blocks.unmasked_end; ++block)
+    kv_step<false>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
   if (kPartialBlocks)
     for (; block < blocks.end; ++block) kv_step<true>(args, tile.sequence, block, first_row, ring, q, softmax, acc_o);
 

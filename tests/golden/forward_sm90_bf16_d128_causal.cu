@@ -7,8 +7,8 @@
 //                                                     O = O·exp2(c m - c m') + P V
 //   O = O / l,   LSE = scale·m + ln l,   c = scale·log2(e)
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries of the tile; their S and
-// O stay in registers, P too or in shared memory.
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA. Each of the others owns 64 queries
+// of the tile; their S and O stay in registers, P too or in shared memory.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  Q  [2][2][192][64]
@@ -92,7 +92,8 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -151,16 +152,20 @@ __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -190,9 +195,10 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
@@ -211,8 +217,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -230,8 +236,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[40], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -270,7 +277,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[40], const u32 (&a)[kFragmen
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
         "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 template <bool kAccumulate, bool kTransposed>
@@ -319,7 +327,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[64], const u32 (&a)[kFragmen
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 // #endregion
@@ -355,7 +364,8 @@ constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = true;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 10;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 10;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+// powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kHeadroom = 10;
 constexpr i32 kProducerRegisters = 32, kConsumerRegisters = 160;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
@@ -371,20 +381,25 @@ constexpr u32 kVOffset = 159744;
 constexpr u32 kBarrierOffset = 221184;
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
-static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 &&
+    kPanels * kPanelColumns >= 16 * kDimSteps);
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDimV / 2];
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -396,7 +411,8 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
@@ -411,7 +427,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -420,15 +437,20 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -439,15 +461,16 @@ __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&)
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -463,26 +486,32 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -490,12 +519,17 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
@@ -508,7 +542,8 @@ constexpr u32 kOrder = 1, kProbabilities = kOrder + kConsumers;
 struct TileIndex {
   i32 tile, batch_head;
 };
-// Consecutive CTAs take the same tile of every head, the last tile first: under a causal mask the longest of all heads first.
+// Consecutive CTAs take the same tile of every head, the last tile first: under a causal mask the longest of all heads
+// first.
 __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) {
   const u32 heads = args.batch * args.heads_q;
   return {static_cast<i32>(args.query_tiles - 1 - cta / heads), static_cast<i32>(cta % heads)};
@@ -529,7 +564,8 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
-  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and
+  // the head of a row.
   __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
@@ -564,8 +600,9 @@ struct Barriers {
   }
 };
 
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -578,11 +615,14 @@ struct PipelineSlot {
     }
   }
 };
-// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one when they need it; the
-// producer tells the consumers with the tile's queries.
+
+// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one
+// when they need it; the producer tells the consumers with the tile's queries.
 struct ProducerTiles {
 
-  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
+  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) {
+    return static_cast<i32>(block_index() / kCluster);
+  }
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) { return take(args); }
   // To be called before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
@@ -598,8 +638,8 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles {
-  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as divergent, and each product
-  // would fetch its descriptors from the registers of the lanes.
+  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as
+  // divergent, and each product would fetch its descriptors from the registers of the lanes.
   __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
     mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
@@ -613,6 +653,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
+
 // Each CTA loads the tiles of K and V that it needs.
 struct KvLoads {
   Barriers barriers;
@@ -622,7 +663,8 @@ struct KvLoads {
     load_tile<kKvPanelStride>(to, map, full, head, place);
   }
 };
-// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
+// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free
+// later.
 __device__ __forceinline__ void produce(const Arguments& args, const Barriers& barriers, u32 shared) {
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
@@ -631,12 +673,14 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv,
+        place_of_keys(args, tile.sequence, block));
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv,
+        place_of_keys(args, tile.sequence, block));
     v.advance();
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
@@ -663,10 +707,13 @@ __device__ __forceinline__ float exponential(i32, float score, float scale, floa
 }
 // A sum of exponentials: NaN where a NaN was among them.
 __device__ __forceinline__ float checked_sum(float sum) { return sum; }
-// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
-// exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad.
+// P is exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the
+// product that is under way has landed.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores
+  // before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float scale_log2;  // c
@@ -684,9 +731,12 @@ struct OnlineSoftmax {
       offset[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
   }
-  __device__ __forceinline__ static bool is_large(const float (&offset)[2]) { return (abs_f32(offset[0]) >= kLargeExponent) | (abs_f32(offset[1]) >= kLargeExponent); }
+  __device__ __forceinline__ static bool is_large(const float (&offset)[2]) {
+    return (abs_f32(offset[0]) >= kLargeExponent) | (abs_f32(offset[1]) >= kLargeExponent);
+  }
 
-  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows
+  // of the warp stay as they are.
   __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[2]) const {
     if (!vote_sync_any(is_large(offset))) return;
     float m[2];
@@ -759,9 +809,11 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
-// much a thread sees from its own scores: from their bits, where the limit is positive, for those of positive floats are ordered like integers, of
-// which Hopper finds the largest of three by one instruction. The quad is asked for the largest score of a row only where one does.
+
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
+// Whether a score exceeds it by so much a thread sees from its own scores: from their bits, where the limit is
+// positive, for those of positive floats are ordered like integers, of which Hopper finds the largest of three by one
+// instruction. The quad is asked for the largest score of a row only where one does.
 struct Softmax : OnlineSoftmax {
   static constexpr i32 kNone = -0x7fffffff - 1;
   float room;    // kRescaleThreshold powers of two, as a difference of scores
@@ -822,7 +874,8 @@ struct Softmax : OnlineSoftmax {
 #pragma unroll
     for (i32 i = 4; i < kBlockKv / 2; i += 4) {
 #pragma unroll
-      for (i32 e = 0; e < 2; ++e) most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
+      for (i32 e = 0; e < 2; ++e)
+        most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
     }
     return most[0] > most[1] ? most[0] : most[1];
   }
@@ -837,17 +890,20 @@ struct Softmax : OnlineSoftmax {
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
   }
 };
+
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
 struct QueryOperand {
   u32 place;
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come
+    // from a lane's.
     const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
+
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
 struct ProbabilityOperand {
   u32 fragments[kBlockKv / 4];
@@ -856,8 +912,11 @@ struct ProbabilityOperand {
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 4; ++i) fragments[i] = pack_elements(s[2 * i], s[2 * i + 1]);
   }
-  __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const { wgmma_rs<true, true>(o, fragments, step, values); }
+  __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const {
+    wgmma_rs<true, true>(o, fragments, step, values);
+  }
 };
+
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
   Sequence sequence;
@@ -866,18 +925,23 @@ struct RowsOfWarpgroup {
   i32 unused_blocks;  // of the tile, behind this warpgroup's
   static constexpr i32 unused_first_blocks = 0;
 
-  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer)
+      : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
-    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
+    blocks.end = first < tile.rows
+        ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first),
+        QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first),
+        QueryTile::position_of(tile.first_row + last));
     unused_blocks = tile.blocks.end - blocks.end;
   }
   __device__ __forceinline__ bool any() const { return blocks.begin < blocks.end; }
 };
 
 // Sets the scores of keys that their row does not attend to to -inf.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows,
+    i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -926,14 +990,17 @@ struct Consumer {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
+  __device__ __forceinline__ void load_query() {
+    query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes);
+  }
   // S = Q Kᵀ
   __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
     const u32 keys = tile_place(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
     query.multiply<false>(s, 0, matrix_descriptor(keys));
 #pragma unroll
-    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
+    for (i32 step = 1; step < kDimSteps; ++step)
+      query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
     wgmma_commit_group();
   }
   // P in 16 bits, for the next product with V.
@@ -943,13 +1010,15 @@ struct Consumer {
     const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kKeySteps; ++step) probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
+    for (i32 step = 0; step < kKeySteps; ++step)
+      probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
     wgmma_commit_group();
   }
 };
 
-// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes the order on. A buffer is
-// released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
+// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes
+// the order on. A buffer is released only after all lanes have seen it full; bar_warp_sync says so where no product
+// holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   bar_warp_sync();
@@ -980,9 +1049,10 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
 }
 
-// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
-// so that each lane stores 16 bytes of a row.
-__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
+// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad
+// exchange words of four fragments, so that each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o,
+    Softmax& softmax) {
   constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
 #pragma unroll
@@ -990,31 +1060,42 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     float sum = softmax.row_sum[half];
     sum += shfl_sync_bfly_f32<1>(sum);
     sum += shfl_sync_bfly_f32<2>(sum);
-    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    // a row that has seen no key keeps its zeros; a NaN stays one
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0
+          ? fma_rn_f32(softmax.row_max[half], args.softmax_scale, softmax.log2_without_headroom(sum) * kLn2)
+          : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
-        static_cast<char*>(args.o) + kElementBytes * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
+        static_cast<char*>(args.o) +
+            kElementBytes *
+            (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head +
+            position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
-        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse, o[16 * group + 4 * n + 2 * half + 1] * inverse);
+        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse,
+            o[16 * group + 4 * n + 2 * half + 1] * inverse);
       transpose_in_quad(words);
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
     for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
-      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
+      if (exists)
+        st_global_b32(to + 16 * n + 4 * quad,
+            pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
   }
 }
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the
+// other.
 struct Mainloop {
   // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
   static constexpr bool kRescaleLate = kHeadDimV <= 128;
@@ -1061,8 +1142,8 @@ struct Mainloop {
     consumer.put_probabilities(s);
     if (!kRescaleLate) softmax.rescale(o);
   }
-  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
-  // `earlier`.
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its
+  // maxima and sums in `earlier`.
   template <bool kMasked>
   __device__ __forceinline__ void join(const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
@@ -1117,7 +1198,8 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
     skip_blocks(consumer, rows.unused_first_blocks);
     clear(mainloop.o);
     if (rows.any()) {
-      // The blocks of keys from the first one up: CTAs that work on a head at the same time begin with the same keys, whatever their queries.
+      // The blocks of keys from the first one up: CTAs that work on a head at the same time begin with the same keys,
+      // whatever their queries.
       i32 block = rows.blocks.begin;
       if (!kPartialBlocks || (block >= rows.blocks.unmasked_begin && block < rows.blocks.unmasked_end))
         mainloop.begin<false>(rows, block++);
@@ -1139,7 +1221,8 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   if (index == 0) consumer.wait_order();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_forward(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();

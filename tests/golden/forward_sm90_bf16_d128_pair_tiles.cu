@@ -11,8 +11,8 @@
 //
 // A query attends to the keys for which its attention mask is true, of those that it sees.
 //
-// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA, another one tiles of tensors of pairs. Each of the others owns 64 queries of the tile; their S and
-// O stay in registers, P too or in shared memory.
+// Warpgroup 0 is the producer: one thread of it copies tiles of Q, K and V by TMA, another one tiles of tensors of
+// pairs. Each of the others owns 64 queries of the tile; their S and O stay in registers, P too or in shared memory.
 //
 // shared memory, bytes; a panel holds kPanelColumns columns of all rows of its tile:
 //        0  Q  [2][2][128][64]
@@ -119,7 +119,8 @@ __device__ __forceinline__ u32 shfl_sync_bfly_b32(u32 x) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -178,16 +179,20 @@ __device__ __forceinline__ void bar_arrive_named(u32 name, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
-// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered after it.
+// This thread's ordinary accesses to shared memory before it come before accesses by wgmma and TMA that are ordered
+// after it.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all expected bytes have landed.
+// mbarriers: 64-bit objects in shared memory that complete a phase when `arrivals` threads have arrived and all
+// expected bytes have landed.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes initialised barriers visible to the cluster and to TMA.
-__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -217,9 +222,10 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 // What the tensor memory accelerator knows about a tensor: made by the host, passed by value in the kernel's arguments.
 struct alignas(64) TensorMap { u64 words[16]; };
 
-// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its bytes, those of the whole
-// box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
-__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim, i32 head, i32 row, i32 batch) {
+// Copies a box of a tensor (dim, head, row, batch) to shared memory; elements outside of the tensor are zeros. Its
+// bytes, those of the whole box, complete on `barrier`. The addresses of map and barrier are read later: both stay.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const TensorMap& map, u32 barrier, i32 dim,
+    i32 head, i32 row, i32 batch) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch) : "memory");
 }
@@ -228,8 +234,8 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -245,8 +251,8 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory that descriptors
-// name, are its own from the issue until a wait_group that covers it.
+// wgmma: products of a warpgroup. It runs beside the threads that issue it: registers of d and a, and the shared memory
+// that descriptors name, are its own from the issue until a wait_group that covers it.
 
 // Orders accesses to registers before it with products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -264,8 +270,9 @@ __device__ __forceinline__ void wgmma_landed(float (&d)[kRegisters]) {
   for (i32 i = 0; i < kRegisters; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the rows 16 w to 16 w + 15 as
-// fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i % 2. b is K-major, or MN-major (kTransposed).
+// d = a b, or d += a b with kAccumulate: m64nNk16, N twice the registers of d. Warp w of the warpgroup holds of d the
+// rows 16 w to 16 w + 15 as fragments of m16n8: d[4 n + i] is row lane / 4 + 8 (i / 2), column 8 n + 2 (lane % 4) + i %
+// 2. b is K-major, or MN-major (kTransposed).
 template <bool kAccumulate, bool kTransposed>
 __device__ __forceinline__ void wgmma_ss(float (&d)[56], u64 a_descriptor, u64 b_descriptor) {
   asm volatile(
@@ -310,7 +317,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[56], const u32 (&a)[kFragmen
         "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 template <bool kAccumulate, bool kTransposed>
@@ -359,7 +367,8 @@ __device__ __forceinline__ void wgmma_rs(float (&d)[64], const u32 (&a)[kFragmen
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor), "n"(kAccumulate ? 1 : 0),
+      : "r"(a[4 * step]), "r"(a[4 * step + 1]), "r"(a[4 * step + 2]), "r"(a[4 * step + 3]), "l"(b_descriptor),
+        "n"(kAccumulate ? 1 : 0),
         "n"(kTransposed ? 1 : 0));
 }
 // #endregion
@@ -406,7 +415,8 @@ constexpr bool kEvenTiles = false;      // lengths are multiples of the tiles
 constexpr bool kPartialBlocks = true;   // whether any block can need a mask
 constexpr bool kOrderedWarpgroups = true;       // whether warpgroups issue their products in a fixed order
 constexpr float kRescaleThreshold = 0;   // in powers of two; 0: rescale at every block
-constexpr float kHeadroom = 0;   // powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+// powers of two by which P is smaller than row_max says, so that it never exceeds 1; 0: no room below
+constexpr float kHeadroom = 0;
 constexpr i32 kProducerRegisters = 24, kConsumerRegisters = 240;  // 0: as they are at launch
 constexpr i32 kCtasPerSm = 1, kCluster = 1;  // CTAs
 
@@ -424,20 +434,25 @@ constexpr u32 kAttentionMaskOffset = 212992;
 constexpr u32 kBarrierOffset = 229376;
 constexpr i32 kDimSteps = (kHeadDimQk + 15) / 16;  // k16 steps of Q Kᵀ; columns beyond the head dim are zeros
 constexpr i32 kKeySteps = kBlockKv / 16;         // k16 steps of P V
-static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 && kPanels * kPanelColumns >= 16 * kDimSteps);
+static_assert(kBlockQ == 64 * kConsumers && kBlockKv % 16 == 0 && kHeadDimV % 8 == 0 &&
+    kPanels * kPanelColumns >= 16 * kDimSteps);
 static_assert(kHeadDimQk == kHeadDimV);  // rows of all tiles lie alike
 static_assert(kKOffset >= kQOffset + kQStages * kQTileBytes && kVOffset >= kKOffset + kStages * kKvTileBytes);
 static_assert(kBarrierOffset >= kVOffset + kVStages * kKvTileBytes);
 
-// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2 (lane % 4) + i % 2.
+// A thread's accumulators: element 4 n + i lies in row lane / 4 + 8 (i / 2) of its warp's 16 rows, in column 8 n + 2
+// (lane % 4) + i % 2.
 using ScoreFragments = float[kBlockKv / 2];
 using OutputFragments = float[kHeadDimV / 2];
 
-// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes, the span of the swizzle)
-// and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a descriptor; the upper half is the same for all.
+// Operands of wgmma in shared memory: tiles of kPanels panels, each of kPanelColumns columns (a row has kPanelBytes,
+// the span of the swizzle) and all rows of the tile. A place counts in units of 16 bytes and is the lower half of a
+// descriptor; the upper half is the same for all.
 constexpr u32 kGroupBytes = 8 * kPanelBytes;  // of eight rows, the period of the swizzle
 
-__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) { return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16; }
+__device__ __forceinline__ u32 tile_place(u32 address, u32 panel_stride) {
+  return (address & 0x3ffff) >> 4 | panel_stride >> 4 << 16;
+}
 __device__ __forceinline__ u64 matrix_descriptor(u32 place) {
   constexpr u64 kUpperHalf = static_cast<u64>(kGroupBytes >> 4) << 32 | static_cast<u64>(1) << 62;
   return kUpperHalf | place;
@@ -449,7 +464,8 @@ __device__ __forceinline__ u32 column_step(i32 k, u32 panel_stride) {
 }
 // The same for 16 rows.
 __device__ __forceinline__ u32 row_step(i32 k) { return (k * 2 * kGroupBytes) >> 4; }
-// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with bits of the row.
+// Where TMA and wgmma have the byte of a panel that begins at a multiple of its period: 16-byte chunks are xored with
+// bits of the row.
 __device__ __forceinline__ u32 swizzled(u32 address) { return address ^ (address >> 3 & (kPanelBytes - 16) & 0x70); }
 // Two elements of the problem's type in a register.
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
@@ -464,7 +480,8 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[1] = a;
     words[3] = b;
   }
-  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]), d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
+  const u32 c = shfl_sync_bfly_b32<2>(high ? words[0] : words[2]),
+      d = shfl_sync_bfly_b32<2>(high ? words[1] : words[3]);
   if (high) {
     words[0] = c;
     words[1] = d;
@@ -473,15 +490,20 @@ __device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
     words[3] = d;
   }
 }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -493,12 +515,15 @@ __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&)
 __device__ __forceinline__ i32 stored_queries(const Arguments& args) { return args.seq_q; }
 __device__ __forceinline__ i32 stored_queries(const Arguments& args, const Sequence&) { return stored_queries(args); }
 
-// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place of a row there.
+// The rows of a head in a tensor without columns, such as LSE, which is packed: (batch, heads, queries); and the place
+// of a row there.
 __device__ __forceinline__ i64 packed_query_row(const Arguments& args, const Sequence& sequence, i32 head, i64 row) {
   return (static_cast<i64>(sequence.batch) * args.heads_q + head) * args.seq_q + row;
 }
 // Every query of a sequence attends to every key.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) {
+  return key_count(args, sequence) - 1;
+}
 
 // The keys that a query does not attend to, by their distance from a key.
 struct HiddenKeys {
@@ -509,53 +534,66 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a stride of 0. Elements of keys lie one after
-// the other. What is read belongs to the sequence, whatever the coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or
-// multiply their P by rows of zeros, which takes a number.
+// Tensors with an element for each pair of a query and a key of a head. A dimension along which one repeats has a
+// stride of 0. Elements of keys lie one after the other. What is read belongs to the sequence, whatever the
+// coordinates: those of no query or no key are the last ones'. Kernels hide such pairs, or multiply their P by rows of
+// zeros, which takes a number.
 __device__ __forceinline__ i32 last_of(i32 count) { return count > 0 ? count - 1 : 0; }
 __device__ __forceinline__ i32 clamped(i32 x, i32 count) { return x < count ? x : last_of(count); }
-__device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+__device__ __forceinline__ const char* bias_of_query(const Arguments& args, const Sequence& sequence, i32 head,
+    i32 query) {
   const i64 offset = sequence.pair_offset(args.bias_stride_batch) + head * args.bias_stride_head;
-  return static_cast<const char*>(args.bias) + 2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
+  return static_cast<const char*>(args.bias) +
+      2 * (offset + clamped(query, query_count(args, sequence)) * args.bias_stride_row);
 }
 // In natural units; -inf hides the key.
-__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence, i32 head, i32 query) {
+__device__ __forceinline__ const char* attention_mask_of_query(const Arguments& args, const Sequence& sequence,
+    i32 head, i32 query) {
   const i64 offset = sequence.pair_offset(args.attention_mask_stride_batch) + head * args.attention_mask_stride_head;
-  return static_cast<const char*>(args.attention_mask) + (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
+  return static_cast<const char*>(args.attention_mask) +
+      (offset + clamped(query, query_count(args, sequence)) * args.attention_mask_stride_row);
 }
 __device__ __forceinline__ bool attends(const char* of_query, i32 key) { return ld_global_u8(of_query + key) != 0; }
 
-// What happens to the scores of a query between the product and the mask, beside ScoreFunction, by the distance of a key from the key `from`.
+// What happens to the scores of a query between the product and the mask, beside ScoreFunction, by the distance of a
+// key from the key `from`.
 struct ScoreTerms {
 
   // kEdge: the key may lie on either side of the query's diagonal, or be none of the sequence.
   template <bool kEdge>
-  __device__ __forceinline__ float apply(const Arguments& args, float score, i32 /*distance*/, float bias, bool attends) const {
+  __device__ __forceinline__ float apply(const Arguments& args, float score, i32 /*distance*/, float bias,
+      bool attends) const {
     score = fma_rn_f32(score, args.softmax_scale, bias);
     if (!attends) score = negative_infinity();
     return score;
   }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -563,20 +601,27 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
+
 // The coordinates of rows in tensor maps. The rows of a sequence follow each other in memory.
 struct MapPlace {
   i32 row, batch;
 };
-__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) { return {row, sequence.batch}; }
-__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) { return {block * kBlockKv, sequence.batch}; }
+__device__ __forceinline__ MapPlace place_of_queries(const Arguments&, const Sequence& sequence, i32 row) {
+  return {row, sequence.batch};
+}
+__device__ __forceinline__ MapPlace place_of_keys(const Arguments&, const Sequence& sequence, i32 block) {
+  return {block * kBlockKv, sequence.batch};
+}
 
 // Copies a box of a tile: the columns of a panel.
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 full, i32 column, i32 head, MapPlace place) {
   cp_async_bulk_tensor_4d_load(to, map, full, column, head, place.row, place.batch);
 }
-// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies them where a tensor map describes the
-// tensor. Where one then repeats along the queries, the rows of a tile are its first one, and where it repeats along the heads, those of its first head.
-// Other tensors have rows that start anywhere: each warp loads what it needs into its own part of the tile.
+
+// Tiles of what tensors of pairs hold for the queries and the keys of a block: panels as those of Q are. TMA copies
+// them where a tensor map describes the tensor. Where one then repeats along the queries, the rows of a tile are its
+// first one, and where it repeats along the heads, those of its first head. Other tensors have rows that start
+// anywhere: each warp loads what it needs into its own part of the tile.
 template <i32 kBytes, i32 kColumns, i32 kCount>
 struct PairPanels {
   static constexpr i32 kElement = kBytes;
@@ -588,16 +633,21 @@ struct PairPanels {
     const u32 address = tile + row * kRowBytes;
     return address ^ (address >> 3 & (kRowBytes - 16) & 0x70);
   }
-  __device__ __forceinline__ static u32 at(u32 row, u32 byte) { return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride; }
-
-  // The tile completes on `full`.
-  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head, i32 row, i32 batch) {
-#pragma unroll
-    for (i32 panel = 0; panel < kCount; ++panel) cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  __device__ __forceinline__ static u32 at(u32 row, u32 byte) {
+    return (row ^ byte % kRowBytes) + byte / kRowBytes * kStride;
   }
 
-  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row: where a row lies in global memory,
-  // from its first key on; first_key: of the tile; last: the last key that there is, which stands for those behind it.
+  // The tile completes on `full`.
+  __device__ __forceinline__ static void copy(u32 tile, const TensorMap& map, u32 full, i32 first_key, i32 head,
+      i32 row, i32 batch) {
+#pragma unroll
+    for (i32 panel = 0; panel < kCount; ++panel)
+      cp_async_bulk_tensor_4d_load(tile + panel * kStride, map, full, first_key + panel * kColumns, head, row, batch);
+  }
+
+  // A warp loads kRows rows from `first_row` of the tile on, of each kKeys keys from the tile's key `key` on. of_row:
+  // where a row lies in global memory, from its first key on; first_key: of the tile; last: the last key that there is,
+  // which stands for those behind it.
   template <i32 kRows, i32 kKeys, class OfRow>
   __device__ __forceinline__ static void load(u32 tile, i32 first_row, i32 key, i32 first_key, i32 last, OfRow of_row) {
     constexpr i32 kPerWord = 4 / kBytes, kWords = kKeys / kPerWord;
@@ -608,10 +658,13 @@ struct PairPanels {
     for (i32 begin = static_cast<i32>(lane_index()); begin < kRows * kWords; begin += 32 * kAhead) {
       u32 words[kAhead];
 #pragma unroll
-      for (i32 i = 0; i < kAhead; ++i) words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord, last);
+      for (i32 i = 0; i < kAhead; ++i)
+        words[i] = word_of(of_row((begin + 32 * i) / kWords), first_key + key + (begin + 32 * i) % kWords * kPerWord,
+            last);
 #pragma unroll
       for (i32 i = 0; i < kAhead; ++i)
-        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords), kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
+        st_shared_b32(at(row(tile, first_row + (begin + 32 * i) / kWords),
+            kBytes * key + (begin + 32 * i) % kWords * 4), words[i]);
     }
     bar_warp_sync();
   }
@@ -631,8 +684,11 @@ struct PairPanels {
 
 using BiasPanels = PairPanels<2, 64, 2>;
 static_assert(kBarrierOffset >= kBiasOffset + 1 * BiasPanels::kTileBytes);
-__device__ __forceinline__ u32 bias_tile(u32 shared, i32 stage) { return shared + kBiasOffset + stage * BiasPanels::kTileBytes; }
-__device__ __forceinline__ void copy_bias(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query, i32 first_key) {
+__device__ __forceinline__ u32 bias_tile(u32 shared, i32 stage) {
+  return shared + kBiasOffset + stage * BiasPanels::kTileBytes;
+}
+__device__ __forceinline__ void copy_bias(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query,
+    i32 first_key) {
   BiasPanels::copy(tile, args.bias_map, full, first_key, args.bias_stride_head == 0 ? 0 : head,
     args.bias_stride_row == 0 ? 0 : query, args.bias_stride_batch == 0 ? 0 : batch);
 }
@@ -643,9 +699,13 @@ __device__ __forceinline__ i32 row_of_bias(const Arguments& args, i32 row) {
 
 using AttentionMaskPanels = PairPanels<1, 128, 1>;
 static_assert(kBarrierOffset >= kAttentionMaskOffset + 1 * AttentionMaskPanels::kTileBytes);
-__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) { return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes; }
-__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head, i32 query, i32 first_key) {
-  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key, args.attention_mask_stride_head == 0 ? 0 : head,
+__device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
+  return shared + kAttentionMaskOffset + stage * AttentionMaskPanels::kTileBytes;
+}
+__device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
+    i32 query, i32 first_key) {
+  AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
+      args.attention_mask_stride_head == 0 ? 0 : head,
     args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
@@ -665,13 +725,15 @@ __device__ __forceinline__ TileIndex tile_index(const Arguments& args, u32 cta) 
   return {static_cast<i32>(cta % tiles), static_cast<i32>(cta / tiles)};
 }
 
-// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the other; but where a tensor has no
-// dimension of batches and one of heads, a head in all batch entries, then the next head, so that its elements are read again while they are in L2.
+// The batch entry and the head of a tile's place among all `heads` of all batch entries: one batch entry after the
+// other; but where a tensor has no dimension of batches and one of heads, a head in all batch entries, then the next
+// head, so that its elements are read again while they are in L2.
 struct HeadOfBatch {
   i32 batch, head;
 
   __device__ __forceinline__ HeadOfBatch(const Arguments& args, i32 place, i32 heads) {
-    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0) || (args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
+    if ((args.bias_stride_batch == 0 && args.bias_stride_head != 0) ||
+        (args.attention_mask_stride_batch == 0 && args.attention_mask_stride_head != 0)) {
       head = place / args.batch;
       batch = place - head * args.batch;
     } else {
@@ -697,7 +759,8 @@ struct QueryTile {
     rows = kEvenTiles || all_rows(args) - first_row > kBlockQ ? kBlockQ : all_rows(args) - first_row;
     blocks = KeyBlocks(args, sequence, position_of(first_row), position_of(first_row + rows - 1));
   }
-  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and the head of a row.
+  // The rows of all tiles of a head, also behind the last query of the sequence, and the position in the sequence and
+  // the head of a row.
   __device__ __forceinline__ i32 all_rows(const Arguments& args) const { return stored_queries(args, sequence); }
   __device__ __forceinline__ static i32 position_of(i32 row) { return row; }
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
@@ -738,8 +801,9 @@ struct Barriers {
   }
 };
 
-// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer is full when the phase
-// of that parity of its full barrier has completed, and free for the round when that of the other parity of its empty barrier has.
+// A place in a ring of kCount buffers that producer and consumers walk in step, and the parity of its round: a buffer
+// is full when the phase of that parity of its full barrier has completed, and free for the round when that of the
+// other parity of its empty barrier has.
 template <i32 kCount>
 struct PipelineSlot {
   i32 stage = 0;
@@ -752,11 +816,14 @@ struct PipelineSlot {
     }
   }
 };
-// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one when they need it; the
-// producer tells the consumers with the tile's queries.
+
+// Persistent CTAs, or clusters of them, begin with the tile of their number, which costs no wait, and take the next one
+// when they need it; the producer tells the consumers with the tile's queries.
 struct ProducerTiles {
 
-  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) { return static_cast<i32>(block_index() / kCluster); }
+  __device__ __forceinline__ i32 first(const Arguments&, const Barriers&) {
+    return static_cast<i32>(block_index() / kCluster);
+  }
   __device__ __forceinline__ i32 next(const Arguments& args, const Barriers&) { return take(args); }
   // To be called before the arrival on q_full that the consumers wait for.
   __device__ __forceinline__ void publish(i32 tile, const Barriers& barriers, PipelineSlot<kQStages> q) {
@@ -772,8 +839,8 @@ struct ProducerTiles {
 };
 
 struct ConsumerTiles {
-  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as divergent, and each product
-  // would fetch its descriptors from the registers of the lanes.
+  // Every lane reads the same number, which ptxas cannot know of a load: the loops that hang on it would count as
+  // divergent, and each product would fetch its descriptors from the registers of the lanes.
   __device__ __forceinline__ i32 next(const Arguments&, const Barriers& barriers, PipelineSlot<kQStages> q) {
     mbarrier_wait_parity(barriers.q_full(q.stage), q.parity);
     return static_cast<i32>(redux_sync_or_b32(ld_shared_b32(barriers.tile_of(q.stage))));
@@ -787,6 +854,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
   for (i32 panel = 0; panel < kPanels; ++panel)
     load_box(to + panel * kPanelStride, map, full, panel * kPanelColumns, head, place);
 }
+
 // Each CTA loads the tiles of K and V that it needs.
 struct KvLoads {
   Barriers barriers;
@@ -796,7 +864,8 @@ struct KvLoads {
     load_tile<kKvPanelStride>(to, map, full, head, place);
   }
 };
-// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free later.
+// Copies Q, K and V of the CTA's tiles, in the order in which the consumers want them: K before Q, whose buffer is free
+// later.
 __device__ __forceinline__ void produce(const Arguments& args, const Barriers& barriers, u32 shared) {
   PipelineSlot<kQStages> q;
   PipelineSlot<kStages> k;
@@ -805,12 +874,14 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   KvLoads loads{barriers};
   const auto load_k = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.k_empty(k.stage), k.parity ^ 1);
-    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
+    loads.load(shared + kKOffset + k.stage * kKvTileBytes, args.k_map, barriers.k_full(k.stage), tile.head_kv,
+        place_of_keys(args, tile.sequence, block));
     k.advance();
   };
   const auto load_v = [&](const QueryTile& tile, i32 block) {
     mbarrier_wait_parity(barriers.v_empty(v.stage), v.parity ^ 1);
-    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv, place_of_keys(args, tile.sequence, block));
+    loads.load(shared + kVOffset + v.stage * kKvTileBytes, args.v_map, barriers.v_full(v.stage), tile.head_kv,
+        place_of_keys(args, tile.sequence, block));
     v.advance();
   };
   for (i32 number = tiles.first(args, barriers); number >= 0; number = tiles.next(args, barriers)) {
@@ -832,18 +903,22 @@ __device__ __forceinline__ void produce(const Arguments& args, const Barriers& b
   tiles.publish(-1, barriers, q);
 }
 
-// A warp beside the one that copies Q, K and V copies tiles of tensors of pairs, block after block as consumers want them.
+// A warp beside the one that copies Q, K and V copies tiles of tensors of pairs, block after block as consumers want
+// them.
 constexpr i32 kPairStages = 1;
 
-__device__ __forceinline__ void copy_pairs(const Arguments& args, u32 shared, i32 stage, u32 full, const QueryTile& tile, i32 first_key) {
+__device__ __forceinline__ void copy_pairs(const Arguments& args, u32 shared, i32 stage, u32 full,
+    const QueryTile& tile, i32 first_key) {
   u32 bytes = 0;
   if (args.bias_by_map) bytes += BiasPanels::kTileBytes;
   if (args.attention_mask_by_map) bytes += AttentionMaskPanels::kTileBytes;
   mbarrier_arrive_expect_tx(full, bytes);
   if (args.bias_by_map)
-    copy_bias(args, bias_tile(shared, stage), full, tile.sequence.batch, tile.head, QueryTile::position_of(tile.first_row), first_key);
+    copy_bias(args, bias_tile(shared, stage), full, tile.sequence.batch, tile.head,
+        QueryTile::position_of(tile.first_row), first_key);
   if (args.attention_mask_by_map)
-    copy_attention_mask(args, attention_mask_tile(shared, stage), full, tile.sequence.batch, tile.head, QueryTile::position_of(tile.first_row), first_key);
+    copy_attention_mask(args, attention_mask_tile(shared, stage), full, tile.sequence.batch, tile.head,
+        QueryTile::position_of(tile.first_row), first_key);
 }
 
 __device__ __forceinline__ void produce_pairs(const Arguments& args, const Barriers& barriers, u32 shared) {
@@ -858,7 +933,8 @@ __device__ __forceinline__ void produce_pairs(const Arguments& args, const Barri
     for (i32 block = tile.blocks.end - 1; block >= tile.blocks.begin; --block) {
       mbarrier_wait_parity(barriers.pairs_empty(pairs.stage), pairs.parity ^ 1);
       bar_warp_sync();
-      if (lane_index() == 0) copy_pairs(args, shared, pairs.stage, barriers.pairs_full(pairs.stage), tile, block * kBlockKv);
+      if (lane_index() == 0)
+        copy_pairs(args, shared, pairs.stage, barriers.pairs_full(pairs.stage), tile, block * kBlockKv);
       pairs.advance();
     }
   }
@@ -870,10 +946,13 @@ __device__ __forceinline__ float exponential(i32, float score, float scale, floa
 }
 // A sum of exponentials: NaN where a NaN was among them.
 __device__ __forceinline__ float checked_sum(float sum) { return sum; }
-// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad. P is
-// exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the product that is under way has landed.
+
+// Online softmax of a warpgroup's rows; a thread holds two, 8 apart, and shares each with the other lanes of its quad.
+// P is exp2(c s - c m - kHeadroom) with the row's m. What O must be multiplied by when m moves is kept until the
+// product that is under way has landed.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores
+  // before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float scale_log2;  // c
@@ -891,9 +970,12 @@ struct OnlineSoftmax {
       offset[half] = kHeadroom == 0 ? -m * scale_log2 : fma_rn_f32(-m, scale_log2, -kHeadroom);
     }
   }
-  __device__ __forceinline__ static bool is_large(const float (&offset)[2]) { return (abs_f32(offset[0]) >= kLargeExponent) | (abs_f32(offset[1]) >= kLargeExponent); }
+  __device__ __forceinline__ static bool is_large(const float (&offset)[2]) {
+    return (abs_f32(offset[0]) >= kLargeExponent) | (abs_f32(offset[1]) >= kLargeExponent);
+  }
 
-  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows
+  // of the warp stay as they are.
   __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[2]) const {
     if (!vote_sync_any(is_large(offset))) return;
     float m[2];
@@ -966,9 +1048,11 @@ struct OnlineSoftmax {
     return kMasked && m == negative_infinity() ? 0 : m;
   }
 };
-// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it. Whether a score exceeds it by so
-// much a thread sees from its own scores: from their bits, where the limit is positive, for those of positive floats are ordered like integers, of
-// which Hopper finds the largest of three by one instruction. The quad is asked for the largest score of a row only where one does.
+
+// row_max is the largest score so far or, with kRescaleThreshold, one less than that many powers of two below it.
+// Whether a score exceeds it by so much a thread sees from its own scores: from their bits, where the limit is
+// positive, for those of positive floats are ordered like integers, of which Hopper finds the largest of three by one
+// instruction. The quad is asked for the largest score of a row only where one does.
 struct Softmax : OnlineSoftmax {
   static constexpr i32 kNone = -0x7fffffff - 1;
   float room;    // kRescaleThreshold powers of two, as a difference of scores
@@ -1030,7 +1114,8 @@ struct Softmax : OnlineSoftmax {
 #pragma unroll
     for (i32 i = 4; i < kBlockKv / 2; i += 4) {
 #pragma unroll
-      for (i32 e = 0; e < 2; ++e) most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
+      for (i32 e = 0; e < 2; ++e)
+        most[e] = most[e] > bits_of(s[i + 2 * half + e]) ? most[e] : bits_of(s[i + 2 * half + e]);
     }
     return most[0] > most[1] ? most[0] : most[1];
   }
@@ -1045,17 +1130,20 @@ struct Softmax : OnlineSoftmax {
     none = vote_sync_any((limit[0] == kNone) | (limit[1] == kNone));
   }
 };
+
 // Q as the A operand of Q Kᵀ: read from shared memory at each step.
 struct QueryOperand {
   u32 place;
   __device__ __forceinline__ void load(u32 tile) { place = tile_place(tile, kQPanelStride); }
   template <bool kAccumulate>
   __device__ __forceinline__ void multiply(ScoreFragments& s, i32 step, u64 keys) const {
-    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come from a lane's.
+    // Descriptors of many steps would be kept from block to block, beyond what uniform registers hold: each would come
+    // from a lane's.
     const u32 first = kDimSteps > 8 ? static_cast<u32>(opaque_i32(static_cast<i32>(place))) : place;
     wgmma_ss<kAccumulate, false>(s, matrix_descriptor(first + column_step(step, kQPanelStride)), keys);
   }
 };
+
 // P as the A operand of P V, in registers: the elements of S lie as wgmma wants them of A.
 struct ProbabilityOperand {
   u32 fragments[kBlockKv / 4];
@@ -1064,8 +1152,11 @@ struct ProbabilityOperand {
 #pragma unroll
     for (i32 i = 0; i < kBlockKv / 4; ++i) fragments[i] = pack_elements(s[2 * i], s[2 * i + 1]);
   }
-  __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const { wgmma_rs<true, true>(o, fragments, step, values); }
+  __device__ __forceinline__ void multiply(OutputFragments& o, i32 step, u64 values) const {
+    wgmma_rs<true, true>(o, fragments, step, values);
+  }
 };
+
 // The part of a warpgroup in a tile: 64 rows, and the blocks of keys that they attend to.
 struct RowsOfWarpgroup {
   Sequence sequence;
@@ -1075,11 +1166,15 @@ struct RowsOfWarpgroup {
   static constexpr i32 unused_first_blocks = 0;
   i32 head;  // the tile's first
 
-  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer) : sequence(tile.sequence) {
+  __device__ __forceinline__ RowsOfWarpgroup(const Arguments& args, const QueryTile& tile, i32 consumer)
+      : sequence(tile.sequence) {
     const i32 first = 64 * consumer, last = (kEvenTiles || tile.rows > first + 64 ? first + 64 : tile.rows) - 1;
     first_row = tile.first_row + first + static_cast<i32>(warp_index() % 4 * 16 + lane_index() / 4);
-    blocks.end = first < tile.rows ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last)) : blocks.begin;
-    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first), QueryTile::position_of(tile.first_row + last));
+    blocks.end = first < tile.rows
+        ? KeyBlocks::end_of(args, sequence, QueryTile::position_of(tile.first_row + first),
+        QueryTile::position_of(tile.first_row + last)) : blocks.begin;
+    blocks.unmasked_end = KeyBlocks::unmasked_end_of(args, sequence, QueryTile::position_of(tile.first_row + first),
+        QueryTile::position_of(tile.first_row + last));
     unused_blocks = tile.blocks.end - blocks.end;
     head = tile.head;
   }
@@ -1087,9 +1182,9 @@ struct RowsOfWarpgroup {
   __device__ __forceinline__ i32 head_of(i32 /*row*/) const { return head; }
 };
 
-
 // Sets the scores of keys that their row does not attend to to -inf.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows, i32 block) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const RowsOfWarpgroup& rows,
+    i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -1130,7 +1225,9 @@ struct Consumer {
     if (lane_index() == 0) mbarrier_arrive(barriers.v_empty(v.stage));
     v.advance();
   }
-  __device__ __forceinline__ void wait_pairs() const { mbarrier_wait_parity(barriers.pairs_full(pairs.stage), pairs.parity); }
+  __device__ __forceinline__ void wait_pairs() const {
+    mbarrier_wait_parity(barriers.pairs_full(pairs.stage), pairs.parity);
+  }
   __device__ __forceinline__ void release_pairs() {
     if (lane_index() == 0) mbarrier_arrive(barriers.pairs_empty(pairs.stage));
     pairs.advance();
@@ -1144,14 +1241,17 @@ struct Consumer {
     if (kOrderedWarpgroups) bar_arrive_named(kOrder + (index + 1 == kConsumers ? 0 : index + 1), 2 * kWarpgroup);
   }
 
-  __device__ __forceinline__ void load_query() { query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes); }
+  __device__ __forceinline__ void load_query() {
+    query.load(shared + kQOffset + q.stage * kQTileBytes + index * 64 * kPanelBytes);
+  }
   // S = Q Kᵀ
   __device__ __forceinline__ void issue_qk(ScoreFragments& s) const {
     const u32 keys = tile_place(shared + kKOffset + k.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
     query.multiply<false>(s, 0, matrix_descriptor(keys));
 #pragma unroll
-    for (i32 step = 1; step < kDimSteps; ++step) query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
+    for (i32 step = 1; step < kDimSteps; ++step)
+      query.multiply<true>(s, step, matrix_descriptor(keys + column_step(step, kKvPanelStride)));
     wgmma_commit_group();
   }
   // P in 16 bits, for the next product with V.
@@ -1161,13 +1261,15 @@ struct Consumer {
     const u32 values = tile_place(shared + kVOffset + v.stage * kKvTileBytes, kKvPanelStride);
     wgmma_fence();
 #pragma unroll
-    for (i32 step = 0; step < kKeySteps; ++step) probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
+    for (i32 step = 0; step < kKeySteps; ++step)
+      probabilities.multiply(o, step, matrix_descriptor(values + row_step(step)));
     wgmma_commit_group();
   }
 };
 
-// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes the order on. A buffer is
-// released only after all lanes have seen it full; bar_warp_sync says so where no product holds the warp together.
+// Passes over blocks that other warpgroups need and this one does not: waits for them only to release them, and passes
+// the order on. A buffer is released only after all lanes have seen it full; bar_warp_sync says so where no product
+// holds the warp together.
 __device__ __forceinline__ void skip_key(Consumer& consumer) {
   consumer.wait_k();
   consumer.wait_pairs();
@@ -1200,7 +1302,8 @@ __device__ __forceinline__ void clear(OutputFragments& o) {
   for (i32 i = 0; i < kHeadDimV / 2; ++i) o[i] = 0;
 }
 
-// What the tensors of pairs hold for a thread's scores of sixteen keys, step after step. Element i is that of its score 8·step + i.
+// What the tensors of pairs hold for a thread's scores of sixteen keys, step after step. Element i is that of its score
+// 8·step + i.
 struct PairElements {
   u32 bias_row;      // where the row lies that this lane gives to four matrices of eight rows and eight keys
   u32 bias_pairs[4];
@@ -1215,33 +1318,44 @@ struct PairElements {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       const i32 row = first + lane / 4 + 8 * half;
-      attention_mask_rows[half] = AttentionMaskPanels::row(attention_mask_tile(shared, stage), row_of_attention_mask(args, row)) ^ lane % 4 / 2 * 4;
+      attention_mask_rows[half] = AttentionMaskPanels::row(attention_mask_tile(shared, stage),
+          row_of_attention_mask(args, row)) ^ lane % 4 / 2 * 4;
     }
   }
   __device__ __forceinline__ void read(i32 step) {
     ldmatrix_x4(bias_pairs, BiasPanels::at(bias_row, 32 * step));
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) {
-      attention_mask_pairs[i] = ld_shared_b32(AttentionMaskPanels::at(attention_mask_rows[i % 2], 16 * step + i / 2 * 8)) >> lane_index() % 2 * 16;
+      attention_mask_pairs[i] =
+          ld_shared_b32(AttentionMaskPanels::at(attention_mask_rows[i % 2],
+          16 * step + i / 2 * 8)) >> lane_index() % 2 * 16;
     }
   }
-  __device__ __forceinline__ float bias(i32 i) const { return i % 2 ? cvt_f32_high_bf16(bias_pairs[pair_of(i)]) : cvt_f32_low_bf16(bias_pairs[pair_of(i)]); }
-  __device__ __forceinline__ bool attends(i32 i) const { return (attention_mask_pairs[pair_of(i)] >> i % 2 * 8 & 0xff) != 0; }
+  __device__ __forceinline__ float bias(i32 i) const {
+    return i % 2 ? cvt_f32_high_bf16(bias_pairs[pair_of(i)]) : cvt_f32_low_bf16(bias_pairs[pair_of(i)]);
+  }
+  __device__ __forceinline__ bool attends(i32 i) const {
+    return (attention_mask_pairs[pair_of(i)] >> i % 2 * 8 & 0xff) != 0;
+  }
 
  private:
   __device__ __forceinline__ static i32 pair_of(i32 i) { return i / 2 % 2 + i / 4 * 2; }
 };
 
 // What does not come by tensor map: the warp's rows of a tile whose first key is first_key.
-__device__ __forceinline__ void load_pairs(const Arguments& args, const RowsOfWarpgroup& rows, i32 first_key, const Consumer& consumer) {
-  const i32 row_of_tile = 64 * consumer.index + static_cast<i32>(warp_index() % 4) * 16, row = rows.first_row - static_cast<i32>(lane_index() / 4);
+__device__ __forceinline__ void load_pairs(const Arguments& args, const RowsOfWarpgroup& rows, i32 first_key,
+    const Consumer& consumer) {
+  const i32 row_of_tile = 64 * consumer.index + static_cast<i32>(warp_index() % 4) * 16,
+      row = rows.first_row - static_cast<i32>(lane_index() / 4);
   const i32 last = last_of(key_count(args, rows.sequence));
   if (!args.bias_by_map)
-    BiasPanels::load<16, kBlockKv>(bias_tile(consumer.shared, consumer.pairs.stage), row_of_tile, 0, first_key, last, [&](i32 i) {
+    BiasPanels::load<16, kBlockKv>(bias_tile(consumer.shared, consumer.pairs.stage), row_of_tile, 0, first_key, last,
+        [&](i32 i) {
       return bias_of_query(args, rows.sequence, rows.head_of(row + i), QueryTile::position_of(row + i));
     });
   if (!args.attention_mask_by_map)
-    AttentionMaskPanels::load<16, kBlockKv>(attention_mask_tile(consumer.shared, consumer.pairs.stage), row_of_tile, 0, first_key, last, [&](i32 i) {
+    AttentionMaskPanels::load<16, kBlockKv>(attention_mask_tile(consumer.shared, consumer.pairs.stage), row_of_tile, 0,
+        first_key, last, [&](i32 i) {
       return attention_mask_of_query(args, rows.sequence, rows.head_of(row + i), QueryTile::position_of(row + i));
     });
 }
@@ -1255,7 +1369,8 @@ struct PairTerms {
   PairElements steps[kKeySteps];
 
   // Beside the product for S, which nothing of it waits for.
-  __device__ __forceinline__ PairTerms(const Arguments& args, const RowsOfWarpgroup& rows, i32 block, Consumer& consumer)
+  __device__ __forceinline__ PairTerms(const Arguments& args, const RowsOfWarpgroup& rows, i32 block,
+      Consumer& consumer)
       : args(args), rows(rows), block(block), consumer(consumer) {
     consumer.wait_pairs();
     load_pairs(args, rows, block * kBlockKv, consumer);
@@ -1277,7 +1392,8 @@ struct PairTerms {
 #pragma unroll
       for (i32 i = 0; i < 8; ++i) {
         float& score = s[8 * step + i];
-        score = terms[i / 2 % 2].apply<kEdge>(args, score, 16 * step + i / 4 * 8 + i % 2, elements.bias(i), elements.attends(i));
+        score = terms[i / 2 % 2].apply<kEdge>(args, score, 16 * step + i / 4 * 8 + i % 2, elements.bias(i),
+            elements.attends(i));
       }
     }
   }
@@ -1290,9 +1406,10 @@ struct PairTerms {
   }
 };
 
-// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad exchange words of four fragments,
-// so that each lane stores 16 bytes of a row.
-__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o, Softmax& softmax) {
+// Stores O / l and LSE of this thread's two rows; `row` is the first of them in the sequence. The lanes of a quad
+// exchange words of four fragments, so that each lane stores 16 bytes of a row.
+__device__ __forceinline__ void store_rows(const Arguments& args, const QueryTile& tile, i32 row, OutputFragments& o,
+    Softmax& softmax) {
   constexpr float kLn2 = 0.693147180559945309f;
   const u32 quad = lane_index() % 4;
 #pragma unroll
@@ -1300,31 +1417,41 @@ __device__ __forceinline__ void store_rows(const Arguments& args, const QueryTil
     float sum = softmax.row_sum[half];
     sum += shfl_sync_bfly_f32<1>(sum);
     sum += shfl_sync_bfly_f32<2>(sum);
-    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;  // a row that has seen no key keeps its zeros; a NaN stays one
+    // a row that has seen no key keeps its zeros; a NaN stays one
+    const float inverse = sum != 0 ? rcp_approx_ftz_f32(sum) : 0;
     const i32 i = row + 8 * half;
     const bool exists = kEvenTiles || i < tile.first_row + tile.rows;
     const i32 head = tile.head_of(i), position = QueryTile::position_of(i);
     if (args.lse != nullptr && quad == 0 && exists) {
-      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], 1.0f, softmax.log2_without_headroom(sum) * kLn2) : negative_infinity();
+      const float lse = sum != 0 ? fma_rn_f32(softmax.row_max[half], 1.0f, softmax.log2_without_headroom(sum) * kLn2)
+          : negative_infinity();
       st_global_f32(args.lse + packed_query_row(args, tile.sequence, head, position), lse);
     }
     char* const to =
-        static_cast<char*>(args.o) + kElementBytes * (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head + position * args.o_stride_row);
+        static_cast<char*>(args.o) +
+            kElementBytes *
+            (tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row) + head * args.o_stride_head +
+            position * args.o_stride_row);
 #pragma unroll
     for (i32 group = 0; group < kHeadDimV / 32; ++group) {
       u32 words[4];
 #pragma unroll
       for (i32 n = 0; n < 4; ++n)
-        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse, o[16 * group + 4 * n + 2 * half + 1] * inverse);
+        words[n] = pack_elements(o[16 * group + 4 * n + 2 * half] * inverse,
+            o[16 * group + 4 * n + 2 * half + 1] * inverse);
       transpose_in_quad(words);
       if (exists) st_global_v4_b32(to + 64 * group + 16 * quad, {words[0], words[1], words[2], words[3]});
     }
 #pragma unroll
     for (i32 n = kHeadDimV / 32 * 4; n < kHeadDimV / 8; ++n)
-      if (exists) st_global_b32(to + 16 * n + 4 * quad, pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
+      if (exists)
+        st_global_b32(to + 16 * n + 4 * quad,
+            pack_elements(o[4 * n + 2 * half] * inverse, o[4 * n + 2 * half + 1] * inverse));
   }
 }
-// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the other.
+
+// S of a block of keys is issued with P V of the block before it: the softmax of the one runs beside the product of the
+// other.
 struct Mainloop {
   // O is rescaled beside the product for S; a wide one before it, which was seen to be faster.
   static constexpr bool kRescaleLate = kHeadDimV <= 128;
@@ -1373,8 +1500,8 @@ struct Mainloop {
     consumer.put_probabilities(s);
     if (!kRescaleLate) softmax.rescale(o);
   }
-  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its maxima and sums in
-  // `earlier`.
+  // The first block of a tile beside the last product of the tile before it, whose O is whole afterwards, with its
+  // maxima and sums in `earlier`.
   template <bool kMasked>
   __device__ __forceinline__ void join(const RowsOfWarpgroup& rows, i32 block, Softmax& earlier) {
     consumer.wait_k();
@@ -1450,7 +1577,8 @@ __device__ __forceinline__ void consume(const Arguments& args, const Barriers& b
   if (index == 0) consumer.wait_order();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm) attune_forward(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
+    attune_forward(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base();
   const Barriers barriers{shared + kBarrierOffset};
   const u32 warp = warp_index();

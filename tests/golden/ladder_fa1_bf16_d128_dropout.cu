@@ -1,7 +1,8 @@
 // attune fa1 forward bf16 d128 causal dropout sm80 q128 kv64 w8 st1 · source b3334729284228f5
 //
-// FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and newer): blocks of keys outside,
-// tiles of queries inside; O, l and m of all queries live in device memory and are read and written at each visit.
+// FlashAttention, Algorithm 1 (Dao, Fu, Ermon, Rudra, Ré 2022), of one head, on mma.sync (compute capability 8.0 and
+// newer): blocks of keys outside, tiles of queries inside; O, l and m of all queries live in device memory and are read
+// and written at each visit.
 //
 //   for each block j of keys:   load K_j, V_j
 //     for each tile i of queries that attends to some of them:   load Q_i, O_i, l_i, m_i
@@ -10,11 +11,11 @@
 //       O_i = (l_i exp(m_i - m') O_i + P V_j) / l',   l_i = l',   m_i = m'
 //   LSE = m + ln l
 //
-// What dropout keeps of P goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the share that is kept; here the
-// last visit divides O by it, which is not rounded to 16 bits in between.
+// What dropout keeps of P goes into the product (Algorithm 2 of that paper); l has all. The paper divides P by the
+// share that is kept; here the last visit divides O by it, which is not rounded to 16 bits in between.
 //
-// One CTA has the whole head, as in the paper: its tiles share O, l and m from block to block. The first visit of a tile reads no O, l, m; the last
-// one writes O itself, rounded, and LSE.
+// One CTA has the whole head, as in the paper: its tiles share O, l and m from block to block. The first visit of a
+// tile reads no O, l, m; the last one writes O itself, rounded, and LSE.
 //
 // shared memory, bytes:
 //        0  Q  [128][128]   later O
@@ -61,7 +62,8 @@ __device__ __forceinline__ void st_shared_b32(u32 to, u32 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -85,7 +87,8 @@ __device__ __forceinline__ u32 cvt_rn_bf16x2_f32(float high, float low) {
   return r;
 }
 
-// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest is zero.
+// Copies 16 bytes from global to shared memory without registers; only the first `bytes` (0 or 16) are read, the rest
+// is zero.
 __device__ __forceinline__ void cp_async_cg_16(u32 to, const void* from, u32 bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
@@ -112,8 +115,8 @@ __device__ __forceinline__ u64 ld_global_b64(const u64* from) {
   return r;
 }
 
-// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's highest bit, eight times that byte's
-// highest bit.
+// Four bytes, each one of the eight of a and b that a nibble of the selector names (a's first), or, with the nibble's
+// highest bit, eight times that byte's highest bit.
 __device__ __forceinline__ u32 prmt_b32(u32 a, u32 b, u32 selector) {
   u32 r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
@@ -150,8 +153,8 @@ __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 // Whether x holds in any lane of the warp.
 __device__ __forceinline__ bool vote_sync_any(bool x) { return __any_sync(kAllLanes, x); }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
@@ -161,14 +164,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and
+// l / 4 + 8, columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
 __device__ __forceinline__ void mma_m16n8k16_f32_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -234,15 +239,16 @@ using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
 constexpr i32 kDimSteps = kHeadDim / 16;         // k16 steps of Q Kᵀ; kDimTail: and a k8 step
 
-// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
-// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
-// permutation (kSwizzleMask is 0).
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight
+// consecutive rows at once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows
+// of an odd number of chunks need no permutation (kSwizzleMask is 0).
 __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
   return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
 }
 
-// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
-// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks
+// further: their permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one
+// xor on the whole address.
 struct TileCursor {
   static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
   u32 tile, row, chunk, address;
@@ -254,10 +260,13 @@ struct TileCursor {
   }
 };
 // Rows start at multiples of 16 bytes: a chunk is copied without registers and arrives with its cp.async group.
-__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) { cp_async_cg_16(to, from, exists ? 16 : 0); }
+__device__ __forceinline__ void load_chunk(u32 to, const char* from, bool exists) {
+  cp_async_cg_16(to, from, exists ? 16 : 0);
+}
 __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) { st_global_v4_b32(to, chunk); }
-// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and goes down the rows.
+
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a
+// row's chunks divide the number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
 struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
@@ -269,11 +278,14 @@ struct ThreadChunks {
   __device__ __forceinline__ i32 row(i32 i) const {
     return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
   }
-  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+  __device__ __forceinline__ i32 chunk(i32 i) const {
+    return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks;
+  }
 };
 
-// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
-// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which
+// this is `worker`. Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not
+// reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -283,7 +295,8 @@ struct TileStream {
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
+        row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
@@ -310,22 +323,30 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
   for (i32 i = 0; i < Chunks::kSteps; ++i) {
     const i32 row = chunks.row(i), chunk = chunks.chunk(i);
     if (!Chunks::kExact && row >= kRows) break;
-    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+    if (kAllExist || row < existing)
+      store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
 // The element type's instructions under one name.
-__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_bf16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_m16n8k16_f32_bf16(d, a, b0, b1);
+}
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_bf16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_bf16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -335,8 +356,8 @@ __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&)
 
 // The diagonals of the mask.
 __device__ __forceinline__ i64 last_offset(const Arguments& args, const Sequence&) { return args.mask_offset; }
-// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from one query to the next. A
-// query that attends to no key has its first key behind its last one.
+// A query attends to the keys with key <= query + last_offset. Neither the first nor the last key of a query falls from
+// one query to the next. A query that attends to no key has its first key behind its last one.
 __device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 query) {
   const i64 diagonal = query + last_offset(args, sequence);  // may leave 32 bits
   const i64 last = key_count(args, sequence) - 1;
@@ -356,26 +377,32 @@ struct HiddenKeys {
   __device__ __forceinline__ void move(i32 keys) { last -= keys; }
   __device__ __forceinline__ bool has(i32 distance) const { return distance > last; }
 };
-// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these queries attend to all keys of
-// the blocks [unmasked_begin, unmasked_end).
+
+// The blocks of keys [begin, end) that some of the queries from top_query to bottom_query attend to. All of these
+// queries attend to all keys of the blocks [unmasked_begin, unmasked_end).
 struct KeyBlocks {
   static constexpr i32 begin = 0, unmasked_begin = 0;  // what a query attends to begins with the first key
   i32 unmasked_end, end;
 
   KeyBlocks() = default;
-  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query, i32 bottom_query) {
+  __device__ __forceinline__ KeyBlocks(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 bottom_query) {
     unmasked_end = unmasked_end_of(args, sequence, top_query, bottom_query);
     end = end_of(args, sequence, top_query, bottom_query);
   }
 
-  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query, i32 /*bottom_query*/) {
+  __device__ __forceinline__ static i32 unmasked_end_of(const Arguments& args, const Sequence& sequence, i32 top_query,
+      i32 /*bottom_query*/) {
     return (last_key(args, sequence, top_query) + 1) / kBlockKv;
   }
-  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/, i32 bottom_query) {
+  __device__ __forceinline__ static i32 end_of(const Arguments& args, const Sequence& sequence, i32 /*top_query*/,
+      i32 bottom_query) {
     return (last_key(args, sequence, bottom_query) + kBlockKv) / kBlockKv;
   }
 };
-// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores stay as they are.
+
+// Changes the scores q·k of a block before they are masked, and takes a gradient back through that change. Here scores
+// stay as they are.
 struct ScoreFunction {
   ScoreFunction() = default;
   __device__ __forceinline__ explicit ScoreFunction(const Arguments&) {}
@@ -383,14 +410,16 @@ struct ScoreFunction {
   // P times the derivative of the change.
   __device__ __forceinline__ float slope(float p, float /*score*/) const { return p; }
 };
-// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random byte: number 2·(j % 2) + i % 16 / 8 of
-// word j % 16 / 8 of
+// Which elements of P dropout keeps. Query i and key j of a sequence, of head n of all batch entries, have a random
+// byte: number 2·(j % 2) + i % 16 / 8 of word j % 16 / 8 of
 //
-//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)     h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
+//   philox7((h0 ^ (32·(i / 16) + 4·(i % 8) + j % 8 / 2), h1 ^ j / 16), seed)
+//   h = philox10((a0 ^ n, a1), seed)     a = philox10(offset, seed >> 32)
 //
-// where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with their lower half. No tile, config or pass
-// has a say in it, and later releases draw the same. An element is kept if its byte is not below a threshold: 256 times the probability, rounded down or up. It is
-// up if the second half of the counter after six rounds is below dropout_part, so that the probability is exact.
+// where philoxR(counter, key) is Philox2x32 of R rounds (Salmon, Moraes, Dror, Shaw 2011), and counters begin with
+// their lower half. No tile, config or pass has a say in it, and later releases draw the same. An element is kept if
+// its byte is not below a threshold: 256 times the probability, rounded down or up. It is up if the second half of the
+// counter after six rounds is below dropout_part, so that the probability is exact.
 //
 // So a lane of a warp that has 16 queries and 16 keys as fragments hold them draws for the eight elements that it has.
 constexpr u32 kPhiloxFactor = 0xd256d193u, kPhiloxKeyStep = 0x9e3779b9u;
@@ -425,27 +454,34 @@ struct HeadDropout {
   }
 };
 
-// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one, the arguments tell. Lower bits of 0x80 are one
-// more than all of them.
+// In bit 7 of each byte: whether the bytes are not below those of a threshold, of whose lower bits, and highest one,
+// the arguments tell. Lower bits of 0x80 are one more than all of them.
 __device__ __forceinline__ u32 not_below(u32 bytes, u32 lower_bits, u32 join) {
   const u32 apart = (bytes | 0x80808080u) - lower_bits;
   return (apart & bytes) | (join & (apart | bytes));
 }
 
-// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in (of keys, where pairs are of two keys for a
-// query), in whose bytes, in bit 7, both elements of a pair alternate for the first and the other eight of what the pairs are of.
+// What is kept of a lane's elements: a word for the first or the other eight of 16 rows that a fragment's pairs lie in
+// (of keys, where pairs are of two keys for a query), in whose bytes, in bit 7, both elements of a pair alternate for
+// the first and the other eight of what the pairs are of.
 struct KeptElements {
   u32 words[2];
 
   // The elements that are kept of a pair, in 16 bits each; the others are 0.
   __device__ __forceinline__ u32 of_pair(u32 pair, i32 word, i32 half) const { return pair & mask(word, half); }
   // All elements; the sign of those that are not kept is set.
-  __device__ __forceinline__ u32 signs_of_pair(u32 pair, i32 word, i32 half) const { return pair | (~mask(word, half) & 0x80008000u); }
-  __device__ __forceinline__ bool has(i32 word, i32 half, i32 element) const { return (words[word] & (0x80u << (16 * element + 8 * half))) != 0; }
+  __device__ __forceinline__ u32 signs_of_pair(u32 pair, i32 word, i32 half) const {
+    return pair | (~mask(word, half) & 0x80008000u);
+  }
+  __device__ __forceinline__ bool has(i32 word, i32 half, i32 element) const {
+    return (words[word] & (0x80u << (16 * element + 8 * half))) != 0;
+  }
 
  private:
   // prmt copies bytes, or with bit 3 of a selector what their highest bit is.
-  __device__ __forceinline__ u32 mask(i32 word, i32 half) const { return prmt_b32(words[word], words[word], half == 0 ? 0xaa88u : 0xbb99u); }
+  __device__ __forceinline__ u32 mask(i32 word, i32 half) const {
+    return prmt_b32(words[word], words[word], half == 0 ? 0xaa88u : 0xbb99u);
+  }
 };
 
 // x, y: a counter of which `rounds` are still to come, with the round key.
@@ -472,14 +508,18 @@ struct QueryDropout {
     key = head.key + kPhiloxKeyStep;
   }
   // Beside the keys 16·sixteen and on. A word is of eight keys, a half of eight queries.
-  __device__ __forceinline__ KeptElements of_keys(const Arguments& args, i32 sixteen) const { return kept_elements<6>(args, mixed ^ static_cast<u32>(sixteen), product, key); }
+  __device__ __forceinline__ KeptElements of_keys(const Arguments& args, i32 sixteen) const {
+    return kept_elements<6>(args, mixed ^ static_cast<u32>(sixteen), product, key);
+  }
 };
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return const_cast<char*>(static_cast<const char*>(tensor)) + kElementBytes * (batch_offset + head_offset + row_offset);
+  return const_cast<char*>(static_cast<const char*>(tensor)) +
+      kElementBytes * (batch_offset + head_offset + row_offset);
 }
-// O leaves through the warp's own rows of a tile of shared memory, so that global stores are whole chunks of a row. `to`: the warp's first row;
-// `rows`: of the warp's, how many exist.
-__device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, u32 tile, i32 warp_row, const OutputFragments& acc_o) {
+// O leaves through the warp's own rows of a tile of shared memory, so that global stores are whole chunks of a row.
+// `to`: the warp's first row; `rows`: of the warp's, how many exist.
+__device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, u32 tile, i32 warp_row,
+    const OutputFragments& acc_o) {
   const u32 lane = lane_index();
   bar_warp_sync();
 #pragma unroll
@@ -492,14 +532,15 @@ __device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, 
   bar_warp_sync();
   store_tile<kWarpRows, false, kWarpSize>(to, tile + warp_row * kRowBytes, row_bytes, rows, lane);
 }
-// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8) elements of the
-// head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
+// A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8)
+// elements of the head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
 __device__ __forceinline__ void load_query_step(u32 (&a)[4], const TileCursor& queries, u32 row, u32 k) {
   ldmatrix_x4(a, queries.at(row, 2 * k));
 }
 __device__ __forceinline__ void load_query_tail(u32 (&a)[2], u32 tile, u32 row) {
   ldmatrix_x2(a, tile + tile_offset(row + lane_index() % 16, kChunks - 1));
 }
+
 // The warp's queries, read from shared memory as A fragments at each step.
 struct QueryFragments {
   u32 tile, first_row;
@@ -547,8 +588,10 @@ __device__ __forceinline__ void gemm_qk(ScoreFragments& acc_s, const QueryFragme
     }
   }
 }
-// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
-__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile, const Arguments& args, const QueryDropout (&dropout)[kRowTiles], i32 block) {
+// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand:
+// transposed loads.
+__device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile,
+    const Arguments& args, const QueryDropout (&dropout)[kRowTiles], i32 block) {
   const u32 lane = lane_index();
   const TileCursor keys(v_tile, lane % 16, lane / 16);
 #pragma unroll
@@ -557,7 +600,8 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+      for (i32 i = 0; i < 4; ++i)
+        a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
       const KeptElements kept = dropout[t].of_keys(args, block * (kBlockKv / 16) + k);
 #pragma unroll
       for (i32 i = 0; i < 4; ++i) a[t][i] = kept.of_pair(a[t][i], i / 2, i % 2);
@@ -580,11 +624,13 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
     }
   }
 }
-// Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four lanes of a quad share
-// a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is less than that
-// many powers of two below it. m is -inf only while a row has seen no key.
+
+// Online softmax of the warp's rows. A thread holds two rows of each m16 tile (row l / 4 and the one 8 below); the four
+// lanes of a quad share a row. P = exp2(c s - c m) with the row's maximum m or, with kRescaleThreshold, one that is
+// less than that many powers of two below it. m is -inf only while a row has seen no key.
 struct OnlineSoftmax {
-  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores before they are multiplied.
+  // Rounding c m changes the exponents of a row by up to 2^-24 |c m|. From here on m is subtracted from the scores
+  // before they are multiplied.
   static constexpr float kLargeExponent = 0x1p12f;
 
   float softmax_scale_log2;  // c
@@ -649,8 +695,10 @@ struct OnlineSoftmax {
     return max_f32(m, shfl_sync_bfly_f32<2>(m));
   }
 
-  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is NaN and compares false.
-  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2], const float (&offset)[kRowTiles][2]) const {
+  // One answer for the warp: whether a row's maximum has grown by so much, or a row has large exponents. -inf - -inf is
+  // NaN and compares false.
+  __device__ __forceinline__ bool must_rescale(const float (&largest)[kRowTiles][2],
+      const float (&offset)[kRowTiles][2]) const {
     if (kRescaleThreshold == 0) return true;
     bool grown = is_large(offset);
 #pragma unroll
@@ -675,7 +723,8 @@ struct OnlineSoftmax {
   template <bool kMasked>
   __device__ __forceinline__ void find_offsets(float (&offset)[kRowTiles][2]) const {
 #pragma unroll
-    for (i32 i = 0; i < 2 * kRowTiles; ++i) offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
+    for (i32 i = 0; i < 2 * kRowTiles; ++i)
+      offset[i / 2][i % 2] = -finite_row_max<kMasked>(row_max[i / 2][i % 2]) * softmax_scale_log2;
   }
   __device__ __forceinline__ static bool is_large(float offset) { return abs_f32(offset) >= kLargeExponent; }
   __device__ __forceinline__ static bool is_large(const float (&offset)[kRowTiles][2]) {
@@ -685,7 +734,8 @@ struct OnlineSoftmax {
     return large;
   }
 
-  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows of the warp stay as they are.
+  // Takes m from the offsets of rows where it is large, and subtracts it from their scores instead. Those of other rows
+  // of the warp stay as they are.
   __device__ __forceinline__ void subtract_large_row_max(ScoreFragments& s, float (&offset)[kRowTiles][2]) const {
     if (!vote_sync_any(is_large(offset))) return;
 #pragma unroll
@@ -727,28 +777,32 @@ struct Head {
   i32 head, head_kv;
   i64 first_row;  // of the head, among the rows of O, l and m in the workspace and of LSE
 
-  __device__ __forceinline__ explicit Head(const Arguments& args) : sequence(args, static_cast<i32>(block_index()) / args.heads_q) {
+  __device__ __forceinline__ explicit Head(const Arguments& args)
+      : sequence(args, static_cast<i32>(block_index()) / args.heads_q) {
     head = static_cast<i32>(block_index()) - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i64>(block_index()) * args.seq_q;
   }
 };
 
-// Tile i, and its blocks of keys. The first block is visited in any case, since queries that attend to nothing have outputs, too.
+// Tile i, and its blocks of keys. The first block is visited in any case, since queries that attend to nothing have
+// outputs, too.
 struct QueryTile {
   i32 first_row, rows;
   KeyBlocks blocks;
 
   __device__ __forceinline__ QueryTile(const Arguments& args, const Sequence& sequence, i32 i) {
     first_row = i * kRowsPerTile;
-    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row
+        : kRowsPerTile;
     blocks = KeyBlocks(args, sequence, first_row, first_row + rows - 1);
     if (blocks.end == 0) blocks.end = 1;
   }
 };
 
 // Scores of keys that their row does not attend to become -inf. first_row: the warp's.
-__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence, i32 first_row, i32 block) {
+__device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& args, const Sequence& sequence,
+    i32 first_row, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -789,8 +843,8 @@ struct StoredRows {
     }
   }
 
-  // One of the four lanes that share a row reads l and m, and keeps l: it is their sum that counts. O is brought back to what it was before the
-  // division by l.
+  // One of the four lanes that share a row reads l and m, and keeps l: it is their sum that counts. O is brought back
+  // to what it was before the division by l.
   __device__ __forceinline__ void load(OnlineSoftmax& softmax, OutputFragments& acc_o) const {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
@@ -812,9 +866,11 @@ struct StoredRows {
 #pragma unroll
     for (i32 half = 0; half < 2; ++half) {
       if (!exists[half]) continue;
-      if (lane_index() % 4 == 0) st_global_v2_f32(state[half], Vec2F32{softmax.row_sum[0][half], softmax.row_max[0][half]});
+      if (lane_index() % 4 == 0)
+        st_global_v2_f32(state[half], Vec2F32{softmax.row_sum[0][half], softmax.row_max[0][half]});
 #pragma unroll
-      for (i32 n = 0; n < kChunks; ++n) st_global_v2_f32(o[half] + 8 * n, Vec2F32{acc_o[0][n][2 * half], acc_o[0][n][2 * half + 1]});
+      for (i32 n = 0; n < kChunks; ++n)
+        st_global_v2_f32(o[half] + 8 * n, Vec2F32{acc_o[0][n][2 * half], acc_o[0][n][2 * half + 1]});
     }
   }
 };
@@ -825,20 +881,24 @@ __device__ __forceinline__ void store_lse(const Arguments& args, const Head& hea
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
     const i32 row = warp_row + 8 * half + static_cast<i32>(lane_index() / 4);
-    if (row < tile.rows) st_global_f32(args.lse + head.first_row + tile.first_row + row, softmax.lse(args.softmax_scale, 0, half));
+    if (row < tile.rows)
+      st_global_f32(args.lse + head.first_row + tile.first_row + row, softmax.lse(args.softmax_scale, 0, half));
   }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const __grid_constant__ Arguments args) {
   const Head head(args);
-  const i32 warp_row = warp_index() * kWarpRows, tiles = (query_count(args, head.sequence) + kRowsPerTile - 1) / kRowsPerTile,
+  const i32 warp_row = warp_index() * kWarpRows,
+      tiles = (query_count(args, head.sequence) + kRowsPerTile - 1) / kRowsPerTile,
             blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
-  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row), head.head_kv * args.k_stride_head, 0), kElementBytes * args.k_stride_row, key_count(args, head.sequence),
+  KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row),
+      head.head_kv * args.k_stride_head, 0), kElementBytes * args.k_stride_row, key_count(args, head.sequence),
              thread_index());
-  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row), head.head_kv * args.v_stride_head, 0), kElementBytes * args.v_stride_row, key_count(args, head.sequence),
+  KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
+      head.head_kv * args.v_stride_head, 0), kElementBytes * args.v_stride_row, key_count(args, head.sequence),
              thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
@@ -846,8 +906,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
     for (i32 i = 0; i < tiles; ++i) {
       const QueryTile tile(args, head.sequence, i);
       if (block >= tile.blocks.end) continue;
-      const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row), head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
-      TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows, thread_index()).load_next(q_tile);
+      const char* q = row_pointer(args.q, head.sequence.query_offset(args.q_stride_batch, args.q_stride_row),
+          head.head * args.q_stride_head, tile.first_row * args.q_stride_row);
+      TileStream<kRowsPerTile, false, kThreads>(q, kElementBytes * args.q_stride_row, tile.rows,
+          thread_index()).load_next(q_tile);
       cp_async_commit_group();
 
       const StoredRows stored(args, head, tile, warp_row);
@@ -862,7 +924,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       ScoreFunction(args).modify(acc_s);
       if (block >= tile.blocks.unmasked_end) mask_scores(acc_s, args, head.sequence, tile.first_row + warp_row, block);
       softmax.update<true>(acc_s, acc_o);
-      const QueryDropout dropout[1] = {QueryDropout(HeadDropout(args, head.sequence.batch, head.head), tile.first_row + warp_row)};
+      const QueryDropout dropout[1] =
+          {QueryDropout(HeadDropout(args, head.sequence.batch, head.head), tile.first_row + warp_row)};
       gemm_pv(acc_o, acc_s, v_tile, args, dropout, block);  // O = O + P V
       softmax.normalize(acc_o);
 
@@ -871,7 +934,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
       } else {
 #pragma unroll
         for (i32 e = 0; e < 4 * kChunks; ++e) acc_o[0][e / 4][e % 4] *= args.dropout_scale;
-        char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row), head.head * args.o_stride_head,
+        char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
+            head.head * args.o_stride_head,
                               (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);

@@ -80,15 +80,19 @@ constexpr u32 kArgumentBytes = 48;
 
 constexpr i32 kWarps = 4, kThreads = kWarps * kWarpSize, kRowsPerTile = kWarps;
 
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -96,7 +100,10 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 // Every query of a sequence attends to every key.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) {
+  return key_count(args, sequence) - 1;
+}
+
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
   Sequence sequence;
@@ -110,11 +117,12 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row
+        : kRowsPerTile;
   }
 };
-// S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
-// multiples of 16 bytes.
+// S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever
+// touched. Rows start at multiples of 16 bytes.
 __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTile& tile, i32 row) {
   const i64 pitch = (static_cast<i64>(args.seq_kv) + 3) & ~static_cast<i64>(3);
   return args.scores + (static_cast<i64>(tile.batch_head) * args.seq_q + tile.first_row + row) * pitch;
@@ -148,8 +156,8 @@ __device__ __forceinline__ float exponential(float x, float m, float scale_log2)
   return ex2_approx_ftz_f32((x - m) * scale_log2);
 }
 
-// One pass over the row: when the maximum grows from m to m', the sum so far is brought to it by the factor exp(m - m'). Each lane does so for its
-// keys; in the end all are brought to the largest maximum.
+// One pass over the row: when the maximum grows from m to m', the sum so far is brought to it by the factor exp(m -
+// m'). Each lane does so for its keys; in the end all are brought to the largest maximum.
 __device__ __forceinline__ RowStatistics row_statistics(const float* s, i32 keys, float scale_log2) {
   float largest = negative_infinity(), sum = 0;
 #pragma unroll 4
@@ -159,7 +167,8 @@ __device__ __forceinline__ RowStatistics row_statistics(const float* s, i32 keys
     largest = grown;
   }
   const float of_row = warp_max(largest);
-  // A lane without a key has the sum 0 and the maximum -inf: where no lane has a key, their difference would be no number.
+  // A lane without a key has the sum 0 and the maximum -inf: where no lane has a key, their difference would be no
+  // number.
   return {of_row, warp_sum(sum == 0 ? 0 : sum * exponential(largest, of_row, scale_log2))};
 }
 
@@ -174,12 +183,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_softmax(con
   const float inverse = rcp_approx_ftz_f32(statistics.sum);
 #pragma unroll 4
   for (i32 key = lane_index(); key < keys; key += kWarpSize)
-    st_global_f32(s + key, inverse * exponential(ld_weak_global_f32(s + key), statistics.largest, args.softmax_scale_log2));
+    st_global_f32(s + key,
+        inverse * exponential(ld_weak_global_f32(s + key), statistics.largest, args.softmax_scale_log2));
 
   if (args.lse == nullptr || lane_index() != 0) return;
   constexpr float kLn2 = 0.693147180559945309f;
   const float lse = fma_rn_f32(statistics.largest, args.softmax_scale, lg2_approx_ftz_f32(statistics.sum) * kLn2);
-  st_global_f32(args.lse + static_cast<i64>(tile.batch_head) * args.seq_q + tile.first_row + row, keys > 0 ? lse : negative_infinity());
+  st_global_f32(args.lse + static_cast<i64>(tile.batch_head) * args.seq_q + tile.first_row + row,
+      keys > 0 ? lse : negative_infinity());
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 

@@ -1,6 +1,7 @@
 // attune standard forward fp16 d72 align2 sm80 q64 kv64 w4 st1 · source bd9aa90c7a5e3b19
 //
-// The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities in device memory:
+// The output of one tile of queries of one head, on mma.sync (compute capability 8.0 and newer), from the probabilities
+// in device memory:
 //
 //   O = P V,   P rounded to the type of V for the product
 //
@@ -52,7 +53,8 @@ __device__ __forceinline__ void st_shared_v4_b32(u32 to, Vec4 x) {
 }
 __device__ __forceinline__ Vec4 ld_shared_v4_b32(u32 from) {
   Vec4 r;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(from)
+      : "memory");
   return r;
 }
 
@@ -91,18 +93,19 @@ __device__ __forceinline__ void bar_sync() { asm volatile("bar.sync 0;" ::: "mem
 // All lanes of the warp; orders their accesses to shared memory.
 __device__ __forceinline__ void bar_warp_sync() { __syncwarp(); }
 
-// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each matrix the elements
-// (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
+// 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 give the row addresses of matrix i; lane l receives of each
+// matrix the elements (row l / 4, columns 2 (l % 4) and + 1), with trans those of the transposed matrix.
 __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&r)[4], u32 row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
 }
 __device__ __forceinline__ void ldmatrix_x2_trans(u32 (&r)[2], u32 row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(row)
+      : "memory");
 }
 
-// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and l / 4 + 8,
-// columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
+// d += a b for a 16 x k (row-major) and b k x 8 (column-major), fp32 accumulation. Lane l holds of d the rows l / 4 and
+// l / 4 + 8, columns 2 (l % 4) and + 1; of a the same rows, of b the column l / 4.
 __device__ __forceinline__ void mma_m16n8k16_f32_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -147,15 +150,16 @@ static_assert(kBlockKv % 16 == 0 && kHeadDim % 8 == 0);
 using ScoreFragments = float[kRowTiles][kKeyTiles][4];
 using OutputFragments = float[kRowTiles][kChunks][4];
 
-// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight consecutive rows at
-// once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows of an odd number of chunks need no
-// permutation (kSwizzleMask is 0).
+// A tile in shared memory: rows of kChunks chunks of 16 bytes (eight elements). ldmatrix reads one chunk of eight
+// consecutive rows at once; the chunk's place in its row is permuted so that these eight lie in different banks. Rows
+// of an odd number of chunks need no permutation (kSwizzleMask is 0).
 __device__ __forceinline__ u32 tile_offset(u32 row, u32 chunk) {
   return row * kRowBytes + ((chunk ^ ((row >> kSwizzleShift) & kSwizzleMask)) << 4);
 }
 
-// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks further: their
-// permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one xor on the whole address.
+// A lane's place in a tile (row below 16, chunk 0 or 1), and the places that lie whole multiples of 8 rows and 2 chunks
+// further: their permutation is the lane's own. Where rows are a power of two long, the step to another chunk is one
+// xor on the whole address.
 struct TileCursor {
   static constexpr bool kXor = (kRowBytes & (kRowBytes - 1)) == 0 && kSwizzleMask != 0;
   u32 tile, row, chunk, address;
@@ -186,8 +190,9 @@ __device__ __forceinline__ void store_chunk(char* to, Vec4 chunk) {
     st_global_b16(to + 4 * i + 2, static_cast<u16>(pairs[i] >> 16));
   }
 }
-// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a row's chunks divide the
-// number of threads, each thread keeps its column and goes down the rows.
+
+// How the threads of a copy share the chunks of a tile: consecutive threads take consecutive chunks of a row. Where a
+// row's chunks divide the number of threads, each thread keeps its column and goes down the rows.
 template <i32 kRows, i32 kWorkers>
 struct ThreadChunks {
   static constexpr bool kColumns = kWorkers % kChunks == 0;
@@ -199,11 +204,14 @@ struct ThreadChunks {
   __device__ __forceinline__ i32 row(i32 i) const {
     return kColumns ? worker / kChunks + i * kRowsPerStep : (worker + i * kWorkers) / kChunks;
   }
-  __device__ __forceinline__ i32 chunk(i32 i) const { return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks; }
+  __device__ __forceinline__ i32 chunk(i32 i) const {
+    return kColumns ? worker % kChunks : (worker + i * kWorkers) % kChunks;
+  }
 };
 
-// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which this is `worker`.
-// Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not reach a product).
+// Copies tile after tile of kRows rows of a tensor, row_bytes apart, into shared memory, by kWorkers threads of which
+// this is `worker`. Rows from `existing` on are filled with zeros (0 * NaN is NaN: what lies beyond a tensor must not
+// reach a product).
 template <i32 kRows, bool kAllExist, i32 kWorkers>
 struct TileStream {
   using Chunks = ThreadChunks<kRows, kWorkers>;
@@ -213,7 +221,8 @@ struct TileStream {
   i32 existing;      // rows from the next tile on
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
-      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first), row_bytes(row_bytes),
+      : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
+        row_bytes(row_bytes),
         existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
@@ -240,22 +249,30 @@ __device__ __forceinline__ void store_tile(char* to, u32 from, i64 row_bytes, i3
   for (i32 i = 0; i < Chunks::kSteps; ++i) {
     const i32 row = chunks.row(i), chunk = chunks.chunk(i);
     if (!Chunks::kExact && row >= kRows) break;
-    if (kAllExist || row < existing) store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
+    if (kAllExist || row < existing)
+      store_chunk(to + row * row_bytes + chunk * 16, ld_shared_v4_b32(from + tile_offset(row, chunk)));
   }
 }
 // The element type's instructions under one name.
-__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_m16n8k16_f32_f16(d, a, b0, b1); }
+__device__ __forceinline__ void mma_k16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  mma_m16n8k16_f32_f16(d, a, b0, b1);
+}
 __device__ __forceinline__ void mma_k8(float (&d)[4], const u32 (&a)[2], u32 b0) { mma_m16n8k8_f32_f16(d, a, b0); }
 __device__ __forceinline__ u32 pack_elements(float low, float high) { return cvt_rn_f16x2_f32(high, low); }
-// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its own in each tensor.
+
+// Whose rows a tile works on. Here every sequence of the batch has the lengths of the problem, and a batch entry of its
+// own in each tensor.
 struct Sequence {
   i32 batch;
 
   Sequence() = default;
   __device__ __forceinline__ Sequence(const Arguments&, i32 batch) : batch(batch) {}
 
-  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of keys.
-  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
+  // The elements between the first one of a tensor and the first one of the sequence, for tensors of queries and of
+  // keys.
+  __device__ __forceinline__ i64 query_offset(i64 stride_batch, i64 /*stride_row*/) const {
+    return batch * stride_batch;
+  }
   __device__ __forceinline__ i64 key_offset(i64 stride_batch, i64 /*stride_row*/) const { return batch * stride_batch; }
   // Those before its plane of a tensor of pairs.
   __device__ __forceinline__ i64 pair_offset(i64 stride_batch) const { return batch * stride_batch; }
@@ -263,7 +280,10 @@ struct Sequence {
 __device__ __forceinline__ i32 query_count(const Arguments& args, const Sequence&) { return args.seq_q; }
 __device__ __forceinline__ i32 key_count(const Arguments& args, const Sequence&) { return args.seq_kv; }
 // Every query of a sequence attends to every key.
-__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) { return key_count(args, sequence) - 1; }
+__device__ __forceinline__ i32 last_key(const Arguments& args, const Sequence& sequence, i32 /*query*/) {
+  return key_count(args, sequence) - 1;
+}
+
 // The CTA's tile of queries. Tiles of a head are neighbours in the grid, then come the heads, then the batch.
 struct QueryTile {
   Sequence sequence;
@@ -277,11 +297,12 @@ struct QueryTile {
     head = batch_head - sequence.batch * args.heads_q;
     head_kv = head / args.group_size;
     first_row = static_cast<i32>(tile) * kRowsPerTile;
-    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row : kRowsPerTile;
+    rows = query_count(args, sequence) - first_row < kRowsPerTile ? query_count(args, sequence) - first_row
+        : kRowsPerTile;
   }
 };
-// S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever touched. Rows start at
-// multiples of 16 bytes.
+// S and P have a row of fp32 for each query of each head, of which only the keys that the query attends to are ever
+// touched. Rows start at multiples of 16 bytes.
 __device__ __forceinline__ float* score_row(const Arguments& args, const QueryTile& tile, i32 row) {
   const i64 pitch = (static_cast<i64>(args.seq_kv) + 3) & ~static_cast<i64>(3);
   return args.scores + (static_cast<i64>(tile.batch_head) * args.seq_q + tile.first_row + row) * pitch;
@@ -291,15 +312,17 @@ __device__ __forceinline__ i32 attended_keys(const Arguments& args, const QueryT
   return row < tile.rows ? last_key(args, tile.sequence, tile.first_row + row) + 1 : 0;
 }
 __device__ __forceinline__ char* row_pointer(const void* tensor, i64 batch_offset, i64 head_offset, i64 row_offset) {
-  return const_cast<char*>(static_cast<const char*>(tensor)) + kElementBytes * (batch_offset + head_offset + row_offset);
+  return const_cast<char*>(static_cast<const char*>(tensor)) +
+      kElementBytes * (batch_offset + head_offset + row_offset);
 }
 // Blocks of keys that some query of the tile attends to.
 __device__ __forceinline__ i32 attended_blocks(const Arguments& args, const QueryTile& tile) {
   return (last_key(args, tile.sequence, tile.first_row + tile.rows - 1) + kBlockKv) / kBlockKv;
 }
 
-// Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied. The one barrier of a
-// step says that a tile has landed for all threads, and that all have finished with the one before, whose place is filled next.
+// Two tiles of shared memory for the tiles of a tensor that a loop walks over: one is read while the next is copied.
+// The one barrier of a step says that a tile has landed for all threads, and that all have finished with the one
+// before, whose place is filled next.
 struct TileRing {
   static constexpr u32 kTileBytes = kBlockKv * kRowBytes;
   TileStream<kBlockKv, false, kThreads> stream;
@@ -319,9 +342,10 @@ struct TileRing {
   }
   __device__ __forceinline__ void release() { stage = 1 - stage; }
 };
-// O leaves through the warp's own rows of a tile of shared memory, so that global stores are whole chunks of a row. `to`: the warp's first row;
-// `rows`: of the warp's, how many exist.
-__device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, u32 tile, i32 warp_row, const OutputFragments& acc_o) {
+// O leaves through the warp's own rows of a tile of shared memory, so that global stores are whole chunks of a row.
+// `to`: the warp's first row; `rows`: of the warp's, how many exist.
+__device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, u32 tile, i32 warp_row,
+    const OutputFragments& acc_o) {
   const u32 lane = lane_index();
   bar_warp_sync();
 #pragma unroll
@@ -334,7 +358,8 @@ __device__ __forceinline__ void store_output(char* to, i64 row_bytes, i32 rows, 
   bar_warp_sync();
   store_tile<kWarpRows, false, kWarpSize>(to, tile + warp_row * kRowBytes, row_bytes, rows, lane);
 }
-// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand: transposed loads.
+// O += P V. Two neighbouring accumulators of S, packed, are one A fragment; V's rows are the rows of the B operand:
+// transposed loads.
 __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragments& p, u32 v_tile) {
   const u32 lane = lane_index();
   const TileCursor keys(v_tile, lane % 16, lane / 16);
@@ -344,7 +369,8 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
 #pragma unroll
     for (i32 t = 0; t < kRowTiles; ++t) {
 #pragma unroll
-      for (i32 i = 0; i < 4; ++i) a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
+      for (i32 i = 0; i < 4; ++i)
+        a[t][i] = pack_elements(p[t][2 * k + i / 2][2 * (i % 2)], p[t][2 * k + i / 2][2 * (i % 2) + 1]);
     }
 #pragma unroll
     for (i32 n = 0; n + 1 < kChunks; n += 2) {
@@ -365,12 +391,15 @@ __device__ __forceinline__ void gemm_pv(OutputFragments& acc_o, const ScoreFragm
   }
 }
 
-// A thread has two neighbouring keys of each eight, of two queries. Keys that a query does not attend to have no P in memory: it is 0.
-__device__ __forceinline__ void load_probabilities(ScoreFragments& p, const Arguments& args, const QueryTile& tile, i32 warp_row, i32 block) {
+// A thread has two neighbouring keys of each eight, of two queries. Keys that a query does not attend to have no P in
+// memory: it is 0.
+__device__ __forceinline__ void load_probabilities(ScoreFragments& p, const Arguments& args, const QueryTile& tile,
+    i32 warp_row, i32 block) {
   const i32 first_key = block * kBlockKv + static_cast<i32>(lane_index() % 4 * 2);
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
-    const i32 row = warp_row + 8 * half + static_cast<i32>(lane_index() / 4), keys = attended_keys(args, tile, row) - first_key;
+    const i32 row = warp_row + 8 * half + static_cast<i32>(lane_index() / 4),
+        keys = attended_keys(args, tile, row) - first_key;
     const float* from = score_row(args, tile, row) + first_key;
 #pragma unroll
     for (i32 n = 0; n < kKeyTiles; ++n) {
@@ -391,8 +420,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   const i32 warp_row = warp_index() * kWarpRows, blocks = attended_blocks(args, tile);
   const u32 shared = shared_base();
 
-  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row), tile.head_kv * args.v_stride_head, 0);
-  TileRing ring{{v, kElementBytes * args.v_stride_row, key_count(args, tile.sequence), static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
+  const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
+      tile.head_kv * args.v_stride_head, 0);
+  TileRing ring{{v, kElementBytes * args.v_stride_row, key_count(args, tile.sequence),
+      static_cast<i32>(thread_index())}, blocks, shared + kVOffset};
   ring.load(0);
 
   OutputFragments acc_o = {};
@@ -405,7 +436,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   }
   cp_async_wait_group<0>();
 
-  char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row), tile.head * args.o_stride_head,
+  char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
+      tile.head * args.o_stride_head,
                         (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }

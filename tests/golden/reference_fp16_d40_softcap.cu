@@ -6,8 +6,8 @@
 //   m = max s_j           p_j = exp(s_j - m)           l = Σ p_j
 //   o = Σ p_j v_j / l     weight = Σ (p_j + n) |v_j| / l     LSE = m + ln l     n: 0x1p-14
 //
-// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends to no key, as one does
-// that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
+// Keys come in chunks, one key for each thread; sums of earlier chunks are rescaled when m grows. A query that attends
+// to no key, as one does that is behind the last one of its sequence, has o = 0, weight = 0, LSE = -inf.
 //
 // shared memory:   q [kHeadDim]   p [kThreads]   reduction [kThreads]     doubles, 2368 bytes in all
 
@@ -94,7 +94,8 @@ constexpr double kSmallestNormal = 0x1p-14;
 constexpr i32 kColumns = (kHeadDim + kThreads - 1) / kThreads;  // of o, for each thread: thread_index() + c * kThreads
 
 constexpr u32 kDouble = sizeof(double);
-constexpr u32 kQueryOffset = 0, kProbabilityOffset = kHeadDim * kDouble, kReductionOffset = kProbabilityOffset + kThreads * kDouble;
+constexpr u32 kQueryOffset = 0, kProbabilityOffset = kHeadDim * kDouble,
+    kReductionOffset = kProbabilityOffset + kThreads * kDouble;
 static_assert(kReductionOffset + kThreads * kDouble == 2368);
 static_assert((kThreads & (kThreads - 1)) == 0, "reductions halve");
 
@@ -118,13 +119,16 @@ struct SequenceRows {
   i32 stored_queries, stored_keys;
   i64 moved = 0;
 
-  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch) : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
+  __device__ __forceinline__ SequenceRows(const Arguments& args, i64 batch)
+      : batch(batch), queries(args.seq_q), keys(args.seq_kv), stored_queries(queries), stored_keys(keys) {}
   // The batch entry of the tensors that has the rows.
   __device__ __forceinline__ i64 batch_of_rows() const { return batch; }
 };
 
 // The one of a row of the queries of a batch entry.
-__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 batch, i32 /*row*/) { return SequenceRows(args, batch); }
+__device__ __forceinline__ SequenceRows sequence_of_query(const Arguments& args, i64 batch, i32 /*row*/) {
+  return SequenceRows(args, batch);
+}
 
 // Keys [begin, end) that a query attends to: said here once more, apart from what the kernels say.
 struct AttendedKeys {
@@ -143,7 +147,8 @@ __device__ __forceinline__ double scaled_score(const Arguments& args, double pro
   return args.softcap * tanh_f64(args.softmax_scale * product / args.softcap);
 }
 // What a score gains beside its product, of a query and a key of their sequence; -inf where the key is hidden.
-__device__ __forceinline__ double added_score(const Arguments& /*args*/, const SequenceRows& /*rows*/, i64 /*batch*/, i32 /*head*/, i32 /*query*/, i32 /*key*/) {
+__device__ __forceinline__ double added_score(const Arguments& /*args*/, const SequenceRows& /*rows*/, i64 /*batch*/,
+    i32 /*head*/, i32 /*query*/, i32 /*key*/) {
   double added = 0;
   return added;
 }
@@ -154,6 +159,7 @@ __device__ __forceinline__ double absolute(double x) { return x < 0 ? -x : x; }
 struct Sum {
   static __device__ __forceinline__ double of(double a, double b) { return a + b; }
 };
+
 struct Maximum {
   static __device__ __forceinline__ double of(double a, double b) { return max_f64(a, b); }
 };
@@ -165,7 +171,8 @@ __device__ __forceinline__ double reduce_threads(u32 shared, double x) {
   st_shared_f64(mine, x);
   for (u32 half = kThreads / 2; half > 0; half /= 2) {
     bar_sync();
-    if (thread_index() < half) st_shared_f64(mine, Operation::of(ld_shared_f64(mine), ld_shared_f64(mine + half * kDouble)));
+    if (thread_index() < half)
+      st_shared_f64(mine, Operation::of(ld_shared_f64(mine), ld_shared_f64(mine + half * kDouble)));
   }
   bar_sync();
   const double result = ld_shared_f64(shared + kReductionOffset);
@@ -176,7 +183,8 @@ __device__ __forceinline__ double reduce_threads(u32 shared, double x) {
 // q·k of the query in shared memory.
 __device__ __forceinline__ double dot_query(u32 shared, const u16* key) {
   double dot = 0;
-  for (i32 d = 0; d < kHeadDim; ++d) dot = fma_rn_f64(ld_shared_f64(shared + kQueryOffset + d * kDouble), load_element(key + d), dot);
+  for (i32 d = 0; d < kHeadDim; ++d)
+    dot = fma_rn_f64(ld_shared_f64(shared + kQueryOffset + d * kDouble), load_element(key + d), dot);
   return dot;
 }
 
@@ -185,10 +193,12 @@ struct RunningSoftmax {
   double maximum = negative_infinity_f64(), sum = 0;
   double o[kColumns] = {}, weight[kColumns] = {}, magnitude[kColumns] = {};  // magnitude: Σ |v_j|
 
-  // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count` rows of V.
+  // One chunk: `score` is that of this thread's key, -inf where there is none; `values` is the first of the `count`
+  // rows of V.
   __device__ __forceinline__ void add_chunk(u32 shared, double score, const u16* values, i64 stride_row, i32 count) {
     const double new_maximum = max_f64(maximum, reduce_threads<Maximum>(shared, score));
-    const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;  // there was nothing but hidden keys so far
+    // there was nothing but hidden keys so far
+    const double finite = new_maximum == negative_infinity_f64() ? 0 : new_maximum;
     const double rescale = exp_f64(maximum - finite), p = exp_f64(score - finite);
     st_shared_f64(shared + kProbabilityOffset + thread_index() * kDouble, p);
     sum = sum * rescale + reduce_threads<Sum>(shared, p);
@@ -214,7 +224,8 @@ struct RunningSoftmax {
   }
 };
 
-__device__ __forceinline__ void store_results(const Arguments& args, const QueryRow& query, const RunningSoftmax& softmax) {
+__device__ __forceinline__ void store_results(const Arguments& args, const QueryRow& query,
+    const RunningSoftmax& softmax) {
   const bool attends = softmax.sum != 0;  // the largest p is 1; a NaN must be seen, not hidden
   const i64 row = (query.batch * args.heads_q + query.head) * args.seq_q + query.row;
 #pragma unroll
@@ -222,14 +233,16 @@ __device__ __forceinline__ void store_results(const Arguments& args, const Query
     const i32 column = thread_index() + c * kThreads;
     if (column >= kHeadDim) continue;
     st_global_f64(args.o_fp64 + row * kHeadDim + column, attends ? softmax.o[c] / softmax.sum : 0);
-    st_global_f64(args.weight_fp64 + row * kHeadDim + column, attends ? fma_rn_f64(kSmallestNormal, softmax.magnitude[c], softmax.weight[c]) / softmax.sum : 0);
+    st_global_f64(args.weight_fp64 + row * kHeadDim + column,
+        attends ? fma_rn_f64(kSmallestNormal, softmax.magnitude[c], softmax.weight[c]) / softmax.sum : 0);
   }
   if (thread_index() == 0) {
     st_global_f64(args.lse_fp64 + row, attends ? softmax.maximum + log_f64(softmax.sum) : negative_infinity_f64());
   }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(const __grid_constant__ Arguments args) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attune_reference_forward(const __grid_constant__ Arguments args) {
   const QueryRow query(args);
   const i32 head_kv = query.head / args.group_size;
   const SequenceRows rows = sequence_of_query(args, query.batch, query.row);
@@ -237,8 +250,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   const AttendedKeys keys = position < rows.queries ? attended_keys(args, rows, position) : AttendedKeys{0, 0};
   const u16* q = static_cast<const u16*>(args.q) + query.batch * args.q_stride_batch + query.head * args.q_stride_head +
                  query.row * args.q_stride_row;
-  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head + rows.first_key * args.k_stride_row;
-  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head + rows.first_key * args.v_stride_row;
+  const u16* k = static_cast<const u16*>(args.k) + query.batch * args.k_stride_batch + head_kv * args.k_stride_head +
+      rows.first_key * args.k_stride_row;
+  const u16* v = static_cast<const u16*>(args.v) + query.batch * args.v_stride_batch + head_kv * args.v_stride_head +
+      rows.first_key * args.v_stride_row;
   const u32 shared = shared_base();
 
   for (i32 d = thread_index(); d < kHeadDim; d += kThreads) {
@@ -250,7 +265,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_reference_forward(
   for (i32 first = keys.begin; first < keys.end; first += kThreads) {
     const i32 count = keys.end - first < kThreads ? keys.end - first : kThreads;
     const i32 mine = thread_index();
-    const double score = mine < count ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) + added_score(args, rows, rows.batch, query.head, position, first + mine)
+    const double score = mine < count
+        ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) +
+        added_score(args, rows, rows.batch, query.head, position, first + mine)
                                       : negative_infinity_f64();
     softmax.add_chunk(shared, score, v + first * args.v_stride_row, args.v_stride_row, count);
   }

@@ -4,8 +4,8 @@
 //
 //   bit i of visible_blocks[head][tile of queries][w]     of block of keys 32·w + i, for each head of each batch entry that the mask has
 //
-// A warp reads a block, up to the first rows in which it finds a pair, and the 32 warps of a CTA those of a word. CTAs stay, and take words as far apart as
-// there are of them.
+// A warp reads a block, up to the first rows in which it finds a pair, and the 32 warps of a CTA those of a word. CTAs
+// stay, and take words as far apart as there are of them.
 
 namespace attune_a0c32f33c97df3a9 {
 
@@ -57,7 +57,8 @@ __device__ __forceinline__ Vec4 ld_global_v4_b32(const void* from) {
   return r;
 }
 
-// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not know of a shuffle's.
+// The bits that are set in any lane's x. The compiler knows that a warp's lanes have the same result, as it does not
+// know of a shuffle's.
 __device__ __forceinline__ u32 redux_sync_or_b32(u32 x) {
   u32 r;
   asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(r) : "r"(x));
@@ -107,7 +108,8 @@ __device__ __forceinline__ bool any_of(const char* bytes, i32 count, bool aligne
 }
 
 // Whether a block holds a pair that the mask shows. plane: of a head; its rows are `stride` bytes apart.
-__device__ __forceinline__ bool shows_any(const Arguments& args, const char* plane, i64 stride, i32 query_block, i32 key_block, bool aligned) {
+__device__ __forceinline__ bool shows_any(const Arguments& args, const char* plane, i64 stride, i32 query_block,
+    i32 key_block, bool aligned) {
   const i32 lane = static_cast<i32>(lane_index()), key = key_block * kBlockKv + lane % kVectors * kVectorBytes;
   const i32 first = args.attention_mask_rows == 1 ? 0 : query_block * kBlockQ, left = args.attention_mask_rows - first;
   const i32 rows = left < kBlockQ ? left : kBlockQ, keys = args.seq_kv - key;
@@ -117,7 +119,8 @@ __device__ __forceinline__ bool shows_any(const Arguments& args, const char* pla
 #pragma unroll
     for (i32 i = 0; i < kAtOnce; ++i) {
       const i32 row = begin + i * kRowsAtOnce + lane / kVectors;
-      if (lane < kRowsAtOnce * kVectors && row < rows && keys > 0) found = any_of(plane + (first + row) * stride + key, keys, aligned) || found;
+      if (lane < kRowsAtOnce * kVectors && row < rows && keys > 0)
+        found = any_of(plane + (first + row) * stride + key, keys, aligned) || found;
     }
     if (vote_sync_any(found)) return true;
   }
@@ -126,15 +129,19 @@ __device__ __forceinline__ bool shows_any(const Arguments& args, const char* pla
 
 extern "C" __global__ void __launch_bounds__(kThreads) attune_visible_blocks(const __grid_constant__ Arguments args) {
   const u32 shared = shared_base(), warp = warp_index(), lane = lane_index();
-  const i32 outer = ceil_div(args.seq_q, kBlockQ), words = ceil_div(args.seq_kv, kBlockKv * kWarps), heads = args.attention_mask_batch * args.attention_mask_heads;
+  const i32 outer = ceil_div(args.seq_q, kBlockQ), words = ceil_div(args.seq_kv, kBlockKv * kWarps),
+      heads = args.attention_mask_batch * args.attention_mask_heads;
   const char* const mask = static_cast<const char*>(args.attention_mask);
-  const i64 strides = args.attention_mask_stride_batch | args.attention_mask_stride_head | args.attention_mask_stride_row;
+  const i64 strides = args.attention_mask_stride_batch | args.attention_mask_stride_head |
+      args.attention_mask_stride_row;
   const bool aligned = ((strides | reinterpret_cast<i64>(mask)) & (kVectorBytes - 1)) == 0;
   const i64 all = static_cast<i64>(heads) * outer * words;
   for (i64 word = block_index(); word < all; word += grid_size()) {
-    const i32 inner = static_cast<i32>(word % words) * kWarps + static_cast<i32>(warp), of_head = static_cast<i32>(word / words % outer);
+    const i32 inner = static_cast<i32>(word % words) * kWarps + static_cast<i32>(warp),
+        of_head = static_cast<i32>(word / words % outer);
     const i32 head = static_cast<i32>(word / words / outer), batch = head / args.attention_mask_heads;
-    const char* const plane = mask + batch * args.attention_mask_stride_batch + (head - batch * args.attention_mask_heads) * args.attention_mask_stride_head;
+    const char* const plane = mask + batch * args.attention_mask_stride_batch +
+        (head - batch * args.attention_mask_heads) * args.attention_mask_stride_head;
     const bool shows = shows_any(args, plane, args.attention_mask_stride_row, of_head, inner, aligned);
     if (lane == 0) st_shared_b32(shared + kFlag * warp, shows ? 1u << warp : 0u);
     bar_sync();
