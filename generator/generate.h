@@ -28,9 +28,9 @@ std::vector<std::string> infeasibility_of_prepared(const AttentionProblem& probl
 std::optional<Adaptation> adapted(const AttentionProblem& problem, const KernelConfig& config,
                                   const DeviceSpec& device);
 
-/// The plan of a feasible config. Pure: the same values give the same bytes on any machine.
-/// Throws Error(invalid_argument) for an invalid problem, Error(infeasible_config) with the reasons,
-/// Error(template_error).
+/// The plan of a feasible config. Pure: the same values give the same bytes on any machine. With TemplateSet::none()
+/// its launches have no sources. Throws Error(invalid_argument) for an invalid problem, Error(infeasible_config) with
+/// the reasons, Error(template_error).
 KernelPlan generate(const AttentionProblem& problem, const KernelConfig& config, const DeviceSpec& device,
                     const TemplateSet& templates = TemplateSet::embedded(), KernelTarget target = KernelTarget::cuda);
 

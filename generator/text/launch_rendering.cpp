@@ -45,6 +45,7 @@ void render_launch(const std::string& name, const std::string& kernel_class, con
   if (launch->entry.empty()) launch->entry = "attune_" + name;
   launch->arch = arch_name(device);
   launch->target = target;
+  if (&templates == &TemplateSet::none()) return;
   bindings.set("entry", launch->entry);
   bindings.set("target", std::string(to_string(target)));
   bind_arguments(launch->arguments, &bindings);

@@ -18,6 +18,11 @@ const TemplateSet& TemplateSet::embedded() {
   });
 }
 
+const TemplateSet& TemplateSet::none() {
+  static constinit LazyValue<const TemplateSet> set;
+  return set.get([] { return TemplateSet({}); });
+}
+
 const std::string* TemplateSet::find(const std::string& name) const {
   const auto found = texts_.find(name);
   return found == texts_.end() ? nullptr : &found->second;

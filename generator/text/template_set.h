@@ -13,6 +13,8 @@ class TemplateSet {
 
   /// The texts that were built into the library.
   static const TemplateSet& embedded();
+  /// No texts: what is rendered of it, this very object, is a launch without a source, in a hundredth of the time.
+  static const TemplateSet& none();
 
   const std::string* find(const std::string& name) const;  ///< nullptr if there is none
   const std::map<std::string, std::string>& texts() const { return texts_; }

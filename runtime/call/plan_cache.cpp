@@ -31,6 +31,11 @@ struct LastHit {
 };
 thread_local LastHit last_hit;
 
+// By which a kernel is known: plans of one class have the same.
+std::string name_of(const KernelPlan& plan, const KernelLaunch& launch) {
+  return plan.kernel_class + " " + launch.entry;
+}
+
 }  // namespace
 
 PlanCache::PlanCache(std::shared_ptr<Device> device, std::shared_ptr<ConfigSource> source, const TemplateSet& templates)
@@ -113,7 +118,7 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
     if (!compiles) not_compiled += (not_compiled.empty() ? "" : ", ") + canonical_text(choice->config);
     std::vector<std::string> reasons = infeasibility(problem, choice->config, device_->spec());
     if (!only_default && compiles && reasons.empty()) {
-      KernelPlan plan = plan_of(problem, choice->config);
+      KernelPlan plan = plan_without_sources(problem, choice->config);
       const std::string lacking = lacking_workspace(plan, problem, device_->spec());
       if (lacking.empty()) return {told(std::move(*choice)), std::move(plan)};
       reasons.push_back(lacking);
@@ -123,7 +128,7 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
   }
   ConfigChoice standard{default_config(problem, device_->spec()), ConfigOrigin::default_config, "",
                         tune_command(problem)};
-  KernelPlan plan = plan_of(problem, standard.config);
+  KernelPlan plan = plan_without_sources(problem, standard.config);
   return {told(std::move(standard)), std::move(plan), true};
 }
 
@@ -152,23 +157,48 @@ std::shared_ptr<const CompiledKernel> PlanCache::find_or_compile(const std::stri
   return loaded;
 }
 
+// Sources of a plan without: as plans of the same kernels have them, else rendered, which takes longer than all else
+// that a new shape of known kernels needs.
+void PlanCache::add_sources(KernelPlan* plan) {
+  const auto is_known = [&](KernelLaunch& launch) {
+    const std::shared_ptr<const PreparedAttention> like = [&]() -> std::shared_ptr<const PreparedAttention> {
+      const std::lock_guard lock(elements_mutex_);
+      const auto found = kernels_.find(name_of(*plan, launch));
+      return found == kernels_.end() ? nullptr : found->second.prepared.lock();
+    }();
+    if (like == nullptr) return false;
+    const auto same = std::find_if(like->plan.launches.begin(), like->plan.launches.end(),
+                                   [&](const KernelLaunch& other) { return other.entry == launch.entry; });
+    launch.source = same->source;
+    launch.source_hash = same->source_hash;
+    launch.lines = same->lines;
+    return true;
+  };
+  if (!std::all_of(plan->launches.begin(), plan->launches.end(), is_known))
+    *plan = generate(plan->problem, plan->config, device_->spec(), templates_, device_->target());
+}
+
 PlanCache::Prepared PlanCache::load(KernelPlan plan, ConfigChoice choice) {
   const NvtxRange range("prepare", plan.problem, plan.config);
+  if (plan.launches.front().source.empty()) add_sources(&plan);
   if (frozen()) require_packed(plan);
   auto prepared = std::make_shared<PreparedAttention>();
   prepared->plan = std::move(plan);
   prepared->choice = std::move(choice);
   for (const KernelLaunch& launch : prepared->plan.launches)
-    prepared->kernels.push_back(find_or_compile(prepared->plan.kernel_class + " " + launch.entry, launch));
+    prepared->kernels.push_back(find_or_compile(name_of(prepared->plan, launch), launch));
+  const std::lock_guard lock(elements_mutex_);
+  for (const KernelLaunch& launch : prepared->plan.launches)
+    kernels_[name_of(prepared->plan, launch)].prepared = prepared;
   return prepared;
 }
 
-KernelPlan PlanCache::plan_of(const AttentionProblem& problem, const KernelConfig& config) const {
-  return generate(problem, config, device_->spec(), templates_, device_->target());
+KernelPlan PlanCache::plan_without_sources(const AttentionProblem& problem, const KernelConfig& config) const {
+  return generate(problem, config, device_->spec(), TemplateSet::none(), device_->target());
 }
 
 PlanCache::Prepared PlanCache::compile(const AttentionProblem& problem, ConfigChoice choice) {
-  KernelPlan plan = plan_of(problem, choice.config);
+  KernelPlan plan = plan_without_sources(problem, choice.config);
   if (const std::string lacking = lacking_workspace(plan, problem, device_->spec()); !lacking.empty()) {
     throw Error(ErrorCode::infeasible_config,
                 canonical_text(choice.config) + " does not fit " + canonical_text(problem) + ": " + lacking);

@@ -55,7 +55,8 @@ class PlanCache {
   ConfigChoice frozen_choice(const AttentionProblem& problem) const;
   void require_packed(const KernelPlan& plan) const;
   Prepared find(const AttentionProblem& problem, const DispatchClass& key);
-  KernelPlan plan_of(const AttentionProblem& problem, const KernelConfig& config) const;
+  KernelPlan plan_without_sources(const AttentionProblem& problem, const KernelConfig& config) const;
+  void add_sources(KernelPlan* plan);
   bool is_refused(const KernelConfig& config, const AttentionProblem& problem) const;
   Pick choose(const AttentionProblem& problem, bool only_default, bool tell) const;
   void log_passed_over(const KernelConfig& config, const AttentionProblem& problem, const std::string& why) const;
@@ -78,8 +79,9 @@ class PlanCache {
   struct Kernel {
     ActivityMutex compiling;
     std::weak_ptr<const CompiledKernel> loaded;
+    std::weak_ptr<const PreparedAttention> prepared;  // the last one that has it
   };
-  StateMutex elements_mutex_;  // guards both maps, and what is loaded
+  StateMutex elements_mutex_;  // guards both maps, and what is loaded or prepared
   std::unordered_map<DispatchClass, ActivityMutex, DispatchClassHash> preparing_;
   std::map<std::string, Kernel> kernels_;
 

@@ -261,3 +261,33 @@ TEST_CASE("whether scores are capped is the source, the cap an argument", "[nogp
     CHECK_THAT(unsupported(parse_problem(std::string("sq100 d64 ") + bad), find_device("h200")),
                ContainsSubstring("softcap"));
 }
+
+TEST_CASE("a plan without sources is the same plan otherwise", "[nogpu]") {
+  for (const char* text :
+       {"forward bf16 b2 hq8 hkv2 sq1000 skv3000 d128 causal", "forward fp16 hq4 sq1 skv9000 d64 sink",
+        "backward bf16 b2 hq8 hkv2 sq1000 d64 causal", "backward fp16 hq2 sq300 d256 bias=1hqk bias-gradient"}) {
+    INFO(text);
+    const AttentionProblem problem = parse_problem(text);
+    const DeviceSpec& device = find_device("h200");
+    const KernelConfig config = default_config(problem, device);
+    const KernelPlan whole = generate(problem, config, device),
+                     bare = generate(problem, config, device, TemplateSet::none());
+    CHECK(bare.kernel_class == whole.kernel_class);
+    CHECK(bare.workspace_bytes_of(problem) == whole.workspace_bytes_of(problem));
+    REQUIRE(bare.launches.size() == whole.launches.size());
+    for (std::size_t i = 0; i < whole.launches.size(); ++i) {
+      const KernelLaunch &with = whole.launches[i], &without = bare.launches[i];
+      CHECK(without.source.empty());
+      CHECK(without.lines.empty());
+      CHECK_FALSE(with.source.empty());
+      CHECK(without.entry == with.entry);
+      CHECK(without.arch == with.arch);
+      CHECK(without.grid_x(problem) == with.grid_x(problem));
+      CHECK(without.threads == with.threads);
+      CHECK(without.shared_bytes == with.shared_bytes);
+      CHECK(without.arguments.bytes == with.arguments.bytes);
+      CHECK(without.arguments.offsets == with.arguments.offsets);
+      CHECK(without.tensor_maps.size() == with.tensor_maps.size());
+    }
+  }
+}

@@ -136,18 +136,41 @@ const std::string* ProblemSpellings::respelled(std::int64_t id) const {
   return found == texts_.end() ? nullptr : &found->second;
 }
 
-RowRanking::RowRanking(Connection& db, SoundRows& sound)
-    : db_(db), sound_(sound), spellings_(db), query_(db, ranking_query()) {}
+const FirstRows::Rows* FirstRows::find(const Shape& shape) const {
+  const auto found = by_shape_.find(shape);
+  return found == by_shape_.end() ? nullptr : &found->second;
+}
+
+void FirstRows::keep(const Shape& shape, Rows rows) { by_shape_.insert_or_assign(shape, std::move(rows)); }
+
+RowRanking::Queries::Queries(Connection& db) : spellings(db), ranking(db, ranking_query()) {}
+
+RowRanking::RowRanking(Connection& db, SoundRows& sound, FirstRows* known) : db_(db), sound_(sound), known_(known) {}
 
 std::optional<Measurement> RowRanking::first(const std::string& problem, const std::string& device, int sm_count,
                                              const Use& use) {
-  const std::string problems = spellings_.ids_of(problem);
+  const FirstRows::Shape shape(problem, device, sm_count);
+  const FirstRows::Rows* const known = known_ == nullptr ? nullptr : known_->find(shape);
+  bool leaves_out = false;  // then another row may stand: the query says which
+  for (std::size_t i = 0; known != nullptr && i < known->rows.size() && !leaves_out; ++i) {
+    const RowUse used = use(known->rows[i]);
+    if (used == RowUse::take && known->rows[i].status == MeasurementStatus::ok) return known->rows[i];
+    leaves_out = used == RowUse::leave_out;
+  }
+  if (known != nullptr && known->all && !leaves_out) return std::nullopt;
+
+  if (!queries_) queries_.emplace(db_);
+  const std::string problems = queries_->spellings.ids_of(problem);
   std::vector<std::int64_t> left_out;
   for (bool searched_for_unsound = false;;) {
     std::vector<std::int64_t> unsound;
     const std::size_t before = left_out.size();
-    auto found = first_beside(left_out, unsound, problems, device, sm_count, use);
-    if (unsound.empty() && left_out.size() == before) return found;
+    FirstRows::Rows read;
+    auto found = first_beside(left_out, unsound, problems, device, sm_count, use, &read);
+    if (unsound.empty() && left_out.size() == before) {
+      if (known_ != nullptr && left_out.empty()) known_->keep(shape, std::move(read));
+      return found;
+    }
     // One that does not count may have stood before an older row of its config, or have kept it from standing.
     if (!unsound.empty() && !searched_for_unsound) {
       unsound = unsound_rows(problems, device, sm_count);
@@ -160,17 +183,20 @@ std::optional<Measurement> RowRanking::first(const std::string& problem, const s
 // Without the rows of these ids, to which those are added that are met and left out.
 std::optional<Measurement> RowRanking::first_beside(std::vector<std::int64_t>& left_out,
                                                     std::vector<std::int64_t>& unsound, const std::string& problems,
-                                                    const std::string& device, int sm_count, const Use& use) {
-  query_.bind(problems).bind(device).bind(sm_count).bind(fmt::format("[{}]", fmt::join(left_out, ",")));
+                                                    const std::string& device, int sm_count, const Use& use,
+                                                    FirstRows::Rows* read) {
+  Statement& query = queries_->ranking;
+  query.bind(problems).bind(device).bind(sm_count).bind(fmt::format("[{}]", fmt::join(left_out, ",")));
   std::optional<Measurement> found;
-  while (!found && query_.step()) {
-    found = sound_.read_pickable(query_, unsound);
+  while (!found && !(read->all = !query.step())) {
+    found = sound_.read_pickable(query, unsound);
     if (!found) continue;
+    read->rows.push_back(*found);
     const RowUse used = use(*found);
-    if (used == RowUse::leave_out) left_out.push_back(query_.integer(kRowColumnCount + 1));
+    if (used == RowUse::leave_out) left_out.push_back(query.integer(kRowColumnCount + 1));
     if (used != RowUse::take || found->status != MeasurementStatus::ok) found.reset();
   }
-  query_.reset();
+  query.reset();
   return found;
 }
 

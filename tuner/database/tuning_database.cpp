@@ -37,12 +37,16 @@ TuningDatabase::RowUse take_any(const Measurement&) { return TuningDatabase::Row
 
 struct TuningDatabase::State {
   State(fs::path path, DatabaseFile::Use use, std::string_view image = {})
-      : file(path, use, image), embedded(!image.empty()), sound(std::move(path)) {}
+      : file(path, use, image),
+        embedded(!image.empty()),
+        shipped(use == DatabaseFile::Use::shipped),
+        sound(std::move(path)) {}
 
   DatabaseFile file;
-  const bool embedded;
+  const bool embedded, shipped;
   std::atomic<std::uint64_t> generation{0};
   SoundRows sound;
+  FirstRows first_rows;  // of a shipped database, which does not change; used by what ask() runs alone
 
   // Runs a query of rows, which may be put several times; a failure becomes an Error.
   template <typename Query>
@@ -190,7 +194,7 @@ std::vector<TuningDatabase::TunedShape> TuningDatabase::near(const AttentionProb
 std::vector<std::optional<Measurement>> TuningDatabase::first_of(
     const std::vector<TunedShape>& shapes, const std::function<RowUse(const Measurement&)>& use) const {
   return state_->ask([&](Connection& db) {
-    RowRanking ranking(db, state_->sound);
+    RowRanking ranking(db, state_->sound, state_->shipped ? &state_->first_rows : nullptr);
     std::vector<std::optional<Measurement>> rows;
     for (const TunedShape& shape : shapes)
       rows.push_back(ranking.first(shape.problem, shape.device, shape.sm_count, use));

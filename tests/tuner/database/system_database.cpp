@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "attune/log.h"
 #include "generator/error.h"
@@ -63,6 +64,32 @@ TEST_CASE("every program has the shipped presets in it, and picks from them", "[
                                                               find_device("h200"));
   REQUIRE(choice);
   REQUIRE(choice->origin == ConfigOrigin::exact);
+}
+
+TEST_CASE("what was asked of the presets before changes no pick", "[nogpu]") {
+  ScopedVariable system("ATTUNE_SYSTEM_DATABASE");
+  system.unset();
+  const auto picks_of = [] { return TunedConfigs(nullptr, open_system_database(), nullptr); };
+  TunedConfigs asked_all = picks_of();
+  const DeviceSpec& device = find_device("h200");
+  for (const char* text : {"forward bf16 b4 hq16 sq4000 d128 causal", "forward bf16 b4 hq16 sq4096 d128 causal",
+                           "forward fp16 b2 hq12 sq1500 d96", "backward bf16 b4 hq16 sq5000 d128 causal",
+                           "backward bf16 b4 hq16 sq4000 d128 causal", "forward bf16 b8 hq16 sq4500 d128 causal"}) {
+    INFO(text);
+    const AttentionProblem problem = parse_problem(text);
+    TunedConfigs fresh = picks_of();
+    std::vector<KernelConfig> passed_over;
+    // Those that come after the first are rows, too, that were read or not.
+    for (int i = 0; i < 3; ++i) {
+      const auto of_fresh = fresh.find(problem, device, passed_over),
+                 pick = asked_all.find(problem, device, passed_over);
+      REQUIRE(of_fresh.has_value());
+      REQUIRE(pick.has_value());
+      CHECK(pick->config == of_fresh->config);
+      CHECK(pick->detail == of_fresh->detail);
+      passed_over.push_back(pick->config);
+    }
+  }
 }
 
 TEST_CASE("a system database that the environment names stands for the presets", "[nogpu]") {
