@@ -149,7 +149,7 @@ ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSp
   if (tuned) {
     if (const std::optional<ConfigChoice> found = tuned->find(problem, device)) return *found;
   }
-  return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem)};
+  return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem), ConfigBasis::model};
 }
 
 std::string describe_origin(const ConfigChoice& choice) {

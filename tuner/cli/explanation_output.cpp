@@ -33,6 +33,26 @@ Json layers_to_json(const Explanation& explanation) {
   return layers;
 }
 
+/// Whether the pick's speed was seen here, on another GPU, or by nobody.
+std::string describe_basis(const Explanation& explanation) {
+  const ConfigChoice& choice = explanation.choice;
+  switch (choice.basis) {
+    case ConfigBasis::measured:
+      return choice.origin == ConfigOrigin::exact ? "measured on this GPU, for this very problem"
+                                                  : "measured on this GPU, for another problem";
+    case ConfigBasis::borrowed:
+      return fmt::format("borrowed from {}, where it was measured; nothing measured on this GPU serves this problem",
+                         choice.lender);
+    case ConfigBasis::model:
+      return choice.origin == ConfigOrigin::default_config
+                 ? "guessed by the cost model: no time of it was measured"
+                 : "guessed by the cost model, of configs that were proven correct: no time of it was measured";
+    case ConfigBasis::unknown:
+      break;
+  }
+  return "not known";
+}
+
 /// "1. user database: /home/ann/tuning.db, 12 rows": one line for each that picks come from.
 void print_layers(const Explanation& explanation) {
   for (std::size_t i = 0; i < explanation.layers.size(); ++i) {
@@ -142,6 +162,8 @@ Json to_json(const Explanation& explanation) {
   const DeviceSpec& device = explanation.device.spec;
   Json document = {{"problem", canonical_text(explanation.problem)}, {"device", device.name}, {"target", device.key}};
   add_choice(document, explanation.choice);
+  document["basis"] = to_string(explanation.choice.basis);
+  if (!explanation.choice.lender.empty()) document["borrowed_from"] = explanation.choice.lender;
   document["presets"] = !explanation.no_presets();
   document["layers"] = layers_to_json(explanation);
   document["measured"] = explanation.measured;
@@ -174,6 +196,7 @@ void print_explanation(const Explanation& explanation) {
                             : fmt::format("{} ({})", explanation.device.spec.key, explanation.device.spec.name));
   print_field("pick", canonical_text(explanation.choice.config));
   print_field("origin", describe_origin(explanation.choice));
+  print_field("rests on", describe_basis(explanation));
   print_layers(explanation);
   if (explanation.no_presets()) print_field("presets", why_no_presets());
   if (!explanation.measured)

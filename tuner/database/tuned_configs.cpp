@@ -34,6 +34,19 @@ struct Found {
   std::string stale;
 };
 
+// What a row speaks for: the choice of its config with its origin, and whose time it is, if it has one.
+ConfigChoice choice_of(const ConfigOffer& offer, const std::string& stale, const std::string& tune_command) {
+  const ShapeRows& from = *offer.from;
+  ConfigChoice choice{offer.config, from.origin, describe(offer, stale), tune_command};
+  const bool other_device = from.origin == ConfigOrigin::nearest_device;
+  choice.basis = offer.row.rigor == Rigor::estimate ? ConfigBasis::model
+                 : other_device                     ? ConfigBasis::borrowed
+                                                    : ConfigBasis::measured;
+  if (choice.basis == ConfigBasis::borrowed)
+    choice.lender = fmt::format("{} with {} SMs", from.shape.device, from.shape.sm_count);
+  return choice;
+}
+
 // The first offer that is no staler than this.
 std::optional<Found> same_problem(const ShapeRows* begin, const ShapeRows* end, const PickQuestion& asked,
                                   bool estimates, Staleness most) {
@@ -41,9 +54,7 @@ std::optional<Found> same_problem(const ShapeRows* begin, const ShapeRows* end, 
   if (offers.empty()) return std::nullopt;
   const std::string stale = asked.why_stale(offers[0].row);
   const bool measured_here = !estimates && begin->origin == ConfigOrigin::exact && stale.empty();
-  return Found{
-      {offers[0].config, begin->origin, describe(offers[0], stale), measured_here ? "" : tune_command(asked.problem)},
-      stale};
+  return Found{choice_of(offers[0], stale, measured_here ? "" : tune_command(asked.problem)), stale};
 }
 
 // The first offer of the least stale rows.
@@ -105,13 +116,14 @@ std::optional<Found> from_neighbours(const ShapeRows* begin, const ShapeRows* en
   const KernelConfig standard = default_config(asked.problem, asked.device);
   if (!asked.is_passed_over(standard) && expected(standard, kDoubt) < by_time.front().microseconds) {
     const std::string nearest = describe(offers.front(), asked.why_stale(offers.front().row));
-    return Found{{standard, ConfigOrigin::default_config,
-                  "expected to be faster than what was tuned nearby: " + nearest, tune_command(asked.problem)},
-                 ""};
+    return Found{
+        {standard, ConfigOrigin::default_config, "expected to be faster than what was tuned nearby: " + nearest,
+         tune_command(asked.problem), ConfigBasis::model},
+        ""};
   }
   const ConfigOffer& best = preferred(by_time, asked);
   const std::string stale = asked.why_stale(best.row);
-  return Found{{best.config, best.from->origin, describe(best, stale), tune_command(asked.problem)}, stale};
+  return Found{choice_of(best, stale, tune_command(asked.problem)), stale};
 }
 
 std::string title_of(const TuningDatabase& database, bool beside_others) {
