@@ -33,10 +33,12 @@ constexpr Architecture kArchitectures[] = {
     {12, 0, 100, 1536, 24, 16, 126, 0, 1},    {12, 1, 100, 1536, 24, 16, 126, 0, 1},
 };
 
-// What makes a model: data sheets and white papers of NVIDIA. The mma rate is that of fp16 and bf16 products
-// accumulated in fp32, per clock and SM, so that rate * SMs * boost clock gives the data sheet's dense figure: A10 125
-// TFLOP/s, L40S 362; GeForce boards run fp32 accumulation at half rate (RTX 4090: 165). Of Hopper the mma rate is
-// 5/8 of wgmma's: the share that the cost models count on.
+// What makes a model. SMs, memory bandwidth and peak rates are those of NVIDIA's documents, which stand above each
+// group; clocks are the boost clock, of data-center GPUs since Hopper the highest that the driver reports, as is the
+// L2. The mma rate is that of fp16 and bf16 products accumulated in fp32, per clock and SM, so that rate * SMs * boost
+// clock gives the data sheet's dense figure: A10 125 TFLOP/s, L40S 362; GeForce boards and the L40 run fp32
+// accumulation at half rate (RTX 4090: 165). Of Hopper the mma rate is 5/8 of wgmma's: the share that the cost models
+// count on.
 struct Model {
   const char* key;
   const char* name;
@@ -48,21 +50,54 @@ struct Model {
   double mma_flops_per_clock;
 };
 constexpr Model kModels[] = {
-    {"a10", "NVIDIA A10", 8, 6, 72, 6, 1695, 600, 1024},
+    // "NVIDIA A100 Tensor Core GPU Architecture"; data sheets of A100 and A30.
     {"a100", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 40, 1410, 2039, 2048},
     {"a100-40gb", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 40, 1410, 1555, 2048},
     {"a100-pcie", "NVIDIA A100 80GB PCIe", 8, 0, 108, 40, 1410, 1935, 2048},
+    {"a100-pcie-40gb", "NVIDIA A100-PCIE-40GB", 8, 0, 108, 40, 1410, 1555, 2048},
     {"a30", "NVIDIA A30", 8, 0, 56, 24, 1440, 933, 2048},
-    {"b200", "NVIDIA B200", 10, 0, 148, 126, 1965, 8000, 2048},
-    // 148 TFLOP/s by wgmma; the rest of its SM is that of other Hopper boards.
-    {"h20", "NVIDIA H20", 9, 0, 78, 60, 1980, 4000, 599},
-    {"h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 50, 1980, 3350, 2560},
-    {"h100-pcie", "NVIDIA H100 PCIe", 9, 0, 114, 50, 1755, 2039, 2560},
-    {"h200", "NVIDIA H200", 9, 0, 132, 60, 1980, 4800, 2560},
-    {"l4", "NVIDIA L4", 8, 9, 58, 48, 2040, 300, 1024},
-    {"l40s", "NVIDIA L40S", 8, 9, 142, 96, 2520, 864, 1024},
+    // "NVIDIA Ampere GA102 GPU Architecture", version 2, whose appendices are of RTX 3080, 3090, A6000 and A40; data
+    // sheets of A10 and RTX A5000; specifications of the RTX 3090 Ti at nvidia.com.
+    {"a10", "NVIDIA A10", 8, 6, 72, 6, 1695, 600, 1024},
+    {"a40", "NVIDIA A40", 8, 6, 84, 6, 1740, 696, 1024},
+    {"a5000", "NVIDIA RTX A5000", 8, 6, 64, 6, 1695, 768, 1024},
+    {"a6000", "NVIDIA RTX A6000", 8, 6, 84, 6, 1800, 768, 1024},
+    {"rtx3080", "NVIDIA GeForce RTX 3080", 8, 6, 68, 5, 1710, 760, 512},
     {"rtx3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 6, 1695, 936, 512},
+    {"rtx3090ti", "NVIDIA GeForce RTX 3090 Ti", 8, 6, 84, 6, 1860, 1008, 512},
+    // "NVIDIA Ada GPU Architecture", version 2, whose appendices are of RTX 4080, 4090, 6000 Ada, L40 and L4; data
+    // sheet of the L40S.
+    {"l4", "NVIDIA L4", 8, 9, 58, 48, 2040, 300, 1024},
+    {"l40", "NVIDIA L40", 8, 9, 142, 96, 2490, 864, 512},
+    {"l40s", "NVIDIA L40S", 8, 9, 142, 96, 2520, 864, 1024},
+    {"rtx4080", "NVIDIA GeForce RTX 4080", 8, 9, 76, 64, 2505, 717, 512},
     {"rtx4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 72, 2520, 1008, 512},
+    {"rtx6000-ada", "NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 96, 2505, 960, 1024},
+    // "NVIDIA H100 Tensor Core GPU Architecture"; data sheets of H100, H200, GH200 and H20; product brief PB-11773 of
+    // the H100 NVL. Boards with six stacks of memory report 60 MiB of L2. The H800 is an H100 but for NVLink and fp64
+    // (FlashMLA's notes name its 3.35 TB/s and 990 TFLOP/s). Of the H20: 148 TFLOP/s by wgmma; the rest of its SM is
+    // that of other Hopper boards.
+    {"gh200", "NVIDIA GH200 480GB", 9, 0, 132, 60, 1980, 4000, 2560},
+    {"gh200-120gb", "NVIDIA GH200 120GB", 9, 0, 132, 60, 1980, 4000, 2560},
+    {"gh200-144gb", "NVIDIA GH200 144G HBM3e", 9, 0, 132, 60, 1980, 4900, 2560},
+    {"h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 50, 1980, 3350, 2560},
+    {"h100-nvl", "NVIDIA H100 NVL", 9, 0, 132, 60, 1785, 3938, 2560},
+    {"h100-pcie", "NVIDIA H100 PCIe", 9, 0, 114, 50, 1755, 2039, 2560},
+    {"h20", "NVIDIA H20", 9, 0, 78, 60, 1980, 4000, 599},
+    {"h200", "NVIDIA H200", 9, 0, 132, 60, 1980, 4800, 2560},
+    {"h200-nvl", "NVIDIA H200 NVL", 9, 0, 132, 60, 1785, 4800, 2560},
+    {"h800", "NVIDIA H800", 9, 0, 132, 50, 1980, 3350, 2560},
+    // "NVIDIA Blackwell Architecture Technical Brief"; data sheets of HGX B200, HGX B300, GB200 NVL72 and GB300 NVL72.
+    {"b200", "NVIDIA B200", 10, 0, 148, 126, 1965, 8000, 2048},
+    {"b300", "NVIDIA B300 SXM6 AC", 10, 3, 148, 126, 2032, 8000, 2048},
+    {"gb200", "NVIDIA GB200", 10, 0, 152, 129, 2062, 8000, 2048},
+    {"gb300", "NVIDIA GB300", 10, 3, 152, 129, 2070, 8000, 2048},
+    // "NVIDIA RTX Blackwell GPU Architecture", whose appendices are of RTX 5090, 5080, 5070 Ti and 5070; "NVIDIA RTX
+    // Blackwell PRO GPU Architecture". The clock of the Server Edition follows from its data sheet's 120 TFLOP/s.
+    {"rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 12, 0, 188, 128, 2617, 1792, 1024},
+    {"rtx-pro-6000-server", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, 128, 2493, 1597, 1024},
+    {"rtx5070ti", "NVIDIA GeForce RTX 5070 Ti", 12, 0, 70, 48, 2452, 896, 512},
+    {"rtx5080", "NVIDIA GeForce RTX 5080", 12, 0, 84, 64, 2617, 960, 512},
     {"rtx5090", "NVIDIA GeForce RTX 5090", 12, 0, 170, 96, 2407, 1792, 512},
     // One typical model for each architecture stands for the unknown ones.
     {"sm_80", "generic sm_80", 8, 0, 108, 40, 1410, 1555, 2048},

@@ -24,6 +24,20 @@ std::string_view to_string(ConfigOrigin origin) {
   return "unknown";
 }
 
+std::string_view to_string(ConfigBasis basis) {
+  switch (basis) {
+    case ConfigBasis::measured:
+      return "measured";
+    case ConfigBasis::borrowed:
+      return "borrowed";
+    case ConfigBasis::model:
+      return "model";
+    case ConfigBasis::unknown:
+      break;
+  }
+  return "unknown";
+}
+
 std::string tune_command(const AttentionProblem& problem) {
   return "attune tune --problem \"" + canonical_text(problem) + "\"";
 }

@@ -16,6 +16,16 @@ enum class ConfigOrigin { given, packed, exact, nearest_shape, nearest_device, d
 /// "given", "pack", "exact", "nearest shape", "nearest device", "default"
 std::string_view to_string(ConfigOrigin origin);
 
+/// What says that a config is fast here.
+enum class ConfigBasis {
+  measured,  ///< a time of it on this model of GPU, for this or another problem
+  borrowed,  ///< a time of it on another model
+  model,     ///< the cost model alone
+  unknown,   ///< whoever named it: the caller, or a pack
+};
+/// "measured", "borrowed", "model", "unknown"
+std::string_view to_string(ConfigBasis basis);
+
 struct ConfigChoice {
   KernelConfig config;
   ConfigOrigin origin = ConfigOrigin::default_config;
@@ -23,6 +33,8 @@ struct ConfigChoice {
                              ///< preferred to (if to anything), how a result is stale, and what did not compile
   std::string tune_command;  ///< what would measure configs for this very problem; empty if that was done and is not
                              ///< stale, or if given
+  ConfigBasis basis = ConfigBasis::unknown;
+  std::string lender{};  ///< the other model of a borrowed one: "NVIDIA H200 with 132 SMs"; else empty
 };
 
 /// The command that measures configs for a problem: attune tune --problem "forward bf16 ...".

@@ -127,7 +127,7 @@ PlanCache::Pick PlanCache::choose(const AttentionProblem& problem, bool only_def
     passed_over.push_back(choice->config);
   }
   ConfigChoice standard{default_config(problem, device_->spec()), ConfigOrigin::default_config, "",
-                        tune_command(problem)};
+                        tune_command(problem), ConfigBasis::model};
   KernelPlan plan = plan_without_sources(problem, standard.config);
   return {told(std::move(standard)), std::move(plan), true};
 }

@@ -151,7 +151,7 @@ TEST_CASE("a shell completes verbs, flags and their values", "[nogpu]") {
   CHECK(offered(script, "attune db b") == std::set<std::string>{"best"});
   CHECK(offered(script, "attune check --head-") == std::set<std::string>{"--head-dim"});
   CHECK(offered(script, "attune check --seq 4 --dtype b") == std::set<std::string>{"bf16"});
-  CHECK(offered(script, "attune check --target h2") == std::set<std::string>{"h20", "h200"});
+  CHECK(offered(script, "attune check --target h2") == std::set<std::string>{"h20", "h200", "h200-nvl"});
   CHECK(offered(script, "attune show so") == std::set<std::string>{"source"});
   CHECK(offered(script, "attune db best --kv-s") == std::set<std::string>{"--kv-seq"});
   CHECK(offered(script, "attune wor").count("worker") == 0);

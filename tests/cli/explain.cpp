@@ -139,6 +139,8 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   CHECK(document.at("origin") == "exact");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("system database"));
   CHECK(document.at("candidates").at(0).at("database") == "system");
+  CHECK(document.at("basis") == "measured");
+  CHECK_FALSE(document.contains("borrowed_from"));
   CHECK_FALSE(document.contains("tune_command"));
   CHECK_FALSE(std::filesystem::exists(user));
 
@@ -154,18 +156,35 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
 
   document = ask(other);
   CHECK(document.at("origin") == "nearest shape");
+  CHECK(document.at("basis") == "measured");
   CHECK_THAT(document.at("tune_command").get<std::string>(), ContainsSubstring("attune tune --problem \"" + other));
   document = ask("forward bf16 b2 hq8 sq1024 d72 align2");
   CHECK(document.at("origin") == "nearest device");
   CHECK_THAT(document.at("origin_detail").get<std::string>(), ContainsSubstring("NVIDIA H100 80GB HBM3 with 132 SMs"));
   CHECK(document.contains("tune_command"));
+  CHECK(document.at("basis") == "borrowed");
+  CHECK(document.at("borrowed_from") == "NVIDIA H100 80GB HBM3 with 132 SMs");
   document = ask(kProblem, "a100");
   CHECK(document.at("origin") == "default");
+  CHECK(document.at("basis") == "model");
   CHECK(document.contains("tune_command"));
 
   const CommandResult text = run_attune({"explain", "--problem", other, "--target", "h200"}, environment);
   CHECK_THAT(text.out, ContainsSubstring("nearest shape (" + kProblem) && ContainsSubstring("user database") &&
-                           ContainsSubstring("attune tune --problem"));
+                           ContainsSubstring("attune tune --problem") &&
+                           ContainsSubstring("rests on       measured on this GPU, for another problem"));
+  const auto rests_on = [&](const std::string& target) {
+    return run_attune({"explain", "--problem", kProblem, "--target", target}, environment).out;
+  };
+  CHECK_THAT(rests_on("h200"), ContainsSubstring("measured on this GPU, for this very problem"));
+  for (const char* hopper : {"gh200", "h100-nvl", "h800"}) {
+    INFO(hopper);
+    CHECK_THAT(rests_on(hopper), ContainsSubstring("borrowed from NVIDIA H200 with 132 SMs, where it was measured"));
+  }
+  for (const char* other_family : {"gb200", "b300", "l4", "a6000"}) {
+    INFO(other_family);
+    CHECK_THAT(rests_on(other_family), ContainsSubstring("guessed by the cost model: no time of it was measured"));
+  }
 
   // One that is damaged is told of, and the user's answers.
   write_file(system, "no database");
@@ -176,6 +195,20 @@ TEST_CASE("explain: a user's rows over the system's, origins, and what would tun
   CHECK_THAT(damaged.err, ContainsSubstring(system));
   environment["ATTUNE_SYSTEM_DATABASE"] = "";
   CHECK(run_attune({"explain", "--problem", kProblem, "--target", "h200", "--json"}, environment).err.empty());
+}
+
+TEST_CASE("explain: what the cost model ranked was measured by nobody", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  Measurement estimate = row_of("sm80 q64 kv64 w4 st2", 100, 3);
+  estimate.rigor = attune::Rigor::estimate;
+  attune::TuningDatabase(path).append(estimate);
+  const nlohmann::json document = explain(path, kProblem);
+  CHECK(document.at("origin") == "exact");
+  CHECK(document.at("basis") == "model");
+  CHECK_FALSE(document.contains("borrowed_from"));
+  CHECK_THAT(run_attune({"explain", "--problem", kProblem, "--target", "h200"}, with_database(path)).out,
+             ContainsSubstring("guessed by the cost model, of configs that were proven correct"));
 }
 
 TEST_CASE("explain without rows says so and shows the model's ranking", "[nogpu]") {

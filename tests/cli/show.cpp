@@ -307,7 +307,7 @@ TEST_CASE("devices: why there is no GPU, the compiler, the known targets", "[nog
   CHECK_FALSE(document.at("cache").get<std::string>().empty());
   std::vector<std::string> targets;
   for (const nlohmann::json& target : document.at("targets")) targets.push_back(target.at("target"));
-  for (const std::string key : {"a100", "h200", "rtx4090", "sm_90a"}) {
+  for (const std::string key : {"a100", "h200", "rtx4090", "gh200", "gb200", "b300", "sm_90a"}) {
     CHECK(std::find(targets.begin(), targets.end(), key) != targets.end());
   }
   const CommandResult text = run_attune({"devices"}, kNoGpu);

@@ -172,7 +172,7 @@ TEST_CASE("C++: picks with failing allocations", "[nogpu]") {
   fail_each(
       [&] {
         return outcome_of([&] {
-          TunedConfigs picks(database, nullptr);
+          TunedConfigs picks(database);
           for (const AttentionProblem& problem : {exact, near}) {
             const auto choice = picks.find(problem, device);
             if (choice && choice->config == KernelConfig()) throw std::runtime_error("a pick of nothing");
@@ -180,7 +180,7 @@ TEST_CASE("C++: picks with failing allocations", "[nogpu]") {
         });
       },
       200);
-  TunedConfigs picks(database, nullptr);
+  TunedConfigs picks(database);
   const auto choice = picks.find(exact, device);
   REQUIRE(choice);
   CHECK(choice->origin == ConfigOrigin::exact);

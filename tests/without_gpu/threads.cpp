@@ -70,7 +70,7 @@ TEST_CASE("many threads call at once, while picks are stored and looked up", "[n
     return row;
   };
   database->append(row_of("sm80 q64 kv64 w4 st2", 10));
-  const auto picks = std::make_shared<TunedConfigs>(database, nullptr);
+  const auto picks = std::make_shared<TunedConfigs>(database);
   AttentionRuntime runtime(device, picks);
   std::atomic<int> calls = 0, wrong = 0;
   const unsigned before = fake_cuda_launches();

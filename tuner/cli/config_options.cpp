@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "generator/error.h"
@@ -21,6 +24,15 @@ void say_notes(const TuningDatabase& database, const OutputOptions& output) {
   output.say(fmt::format("database {}", database.path().string()));
 }
 
+DatabaseLayers open_shipped_databases(const OutputOptions& output) {
+  DatabaseLayers databases = open_system_databases();
+  for (const auto& database : databases) {
+    for (const std::string& note : database->notes()) warn(note);
+    output.say(fmt::format("system database {}", database->path().string()));
+  }
+  return databases;
+}
+
 }  // namespace
 
 void ConfigOptions::add_config_to(CommandLine& verb) {
@@ -35,6 +47,10 @@ void ConfigOptions::add_database_to(CommandLine& verb) {
   verb.add_option("--database", database_,
                   "tuning database (default: $ATTUNE_DATABASE, else ~/.local/share/attune/tuning.db)")
       .group("Config");
+}
+
+void ConfigOptions::add_presets_to(CommandLine& verb) {
+  verb.add_flag("--presets", presets_, "the shipped results, too").group("Config");
 }
 
 std::filesystem::path ConfigOptions::database_path() const {
@@ -63,9 +79,12 @@ bool ConfigOptions::database_exists() const {
 }
 
 std::shared_ptr<TuningDatabase> ConfigOptions::open_for_reading() const {
-  // The system's is looked at, too.
-  std::error_code ignored;
-  const bool shipped = std::filesystem::equivalent(database_path(), system_database_path(), ignored);
+  // One of the system's is looked at, too.
+  const std::vector<std::filesystem::path> paths = system_database_paths();
+  const bool shipped = std::any_of(paths.begin(), paths.end(), [&](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return std::filesystem::equivalent(database_path(), path, ignored);
+  });
   return shipped ? TuningDatabase::open_shipped(database_path()) : TuningDatabase::open_for_reading(database_path());
 }
 
@@ -80,19 +99,34 @@ std::shared_ptr<TuningDatabase> ConfigOptions::open_existing_database(const Outp
   return database;
 }
 
+DatabaseLayers ConfigOptions::open_databases(const OutputOptions& output) const {
+  DatabaseLayers databases;
+  if (auto database = open_existing_database(output)) databases.push_back(std::move(database));
+  if (!presets_) return databases;
+  if (const std::string_view off = presets_switched_off(); !off.empty())
+    warn(fmt::format("--presets shows nothing: {}", off));
+  for (std::shared_ptr<TuningDatabase>& shipped : open_shipped_databases(output))
+    databases.push_back(std::move(shipped));
+  return databases;
+}
+
+std::string ConfigOptions::hint_of_presets(const std::function<std::size_t(const TuningDatabase&)>& count) const {
+  if (presets_) return "";
+  std::size_t problems = 0;
+  for (const auto& database : open_system_databases()) problems += count(*database);
+  if (problems == 0) return "";
+  return fmt::format("; --presets shows what is shipped ({} problem{})", problems, problems == 1 ? "" : "s");
+}
+
 std::shared_ptr<TunedConfigs> ConfigOptions::open_tuned_configs(const OutputOptions& output) const {
-  std::shared_ptr<TuningDatabase> user, system = open_system_database();
+  std::shared_ptr<TuningDatabase> user;
   if (!database_.empty()) {
     user = open_existing_database(output);
   } else if (database_exists()) {
     user = open_for_reading();
     say_notes(*user, output);
   }
-  if (system) {
-    for (const std::string& note : system->notes()) warn(note);
-    output.say(fmt::format("system database {}", system->path().string()));
-  }
-  return std::make_shared<TunedConfigs>(std::move(user), std::move(system));
+  return std::make_shared<TunedConfigs>(std::move(user), open_shipped_databases(output));
 }
 
 ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSpec& device, TunedConfigs* tuned) const {
@@ -115,7 +149,7 @@ ConfigChoice ConfigOptions::pick(const AttentionProblem& problem, const DeviceSp
   if (tuned) {
     if (const std::optional<ConfigChoice> found = tuned->find(problem, device)) return *found;
   }
-  return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem)};
+  return {default_config(problem, device), ConfigOrigin::default_config, "", tune_command(problem), ConfigBasis::model};
 }
 
 std::string describe_origin(const ConfigChoice& choice) {

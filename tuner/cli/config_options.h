@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,9 @@ class ConfigOptions {
   void add_config_to(CommandLine& verb);
   void add_database_to(CommandLine& verb);
 
+  /// --presets, for verbs that read rows and pick nothing.
+  void add_presets_to(CommandLine& verb);
+
   std::filesystem::path database_path() const;
   /// Opens the database, creating it if need be, and shows its notes on stderr. Throws Error(database) if it cannot
   /// take results.
@@ -33,7 +37,16 @@ class ConfigOptions {
   /// stderr. Throws NothingFound as database_exists(), and Error(database) if what is there cannot be read.
   std::shared_ptr<TuningDatabase> open_existing_database(const OutputOptions& output) const;
 
-  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of both on stderr. A
+  bool presets() const { return presets_; }
+  /// The databases whose rows are asked for: that of open_existing_database(), if there is one, and with --presets
+  /// those of the system, in the order in which they win. Shows their notes on stderr; throws as
+  /// open_existing_database().
+  DatabaseLayers open_databases(const OutputOptions& output) const;
+  /// Where open_databases() found nothing: "; --presets shows what is shipped (3 problems)", if `count` finds so many
+  /// there; "" if it finds none, or they were looked at.
+  std::string hint_of_presets(const std::function<std::size_t(const TuningDatabase&)>& count) const;
+
+  /// What picks a config: that database, if its file is there, over the system's. Shows the notes of all on stderr. A
   /// database at the default place that cannot be read is noted and passed over; throws as open_existing_database() for
   /// one that --database names.
   std::shared_ptr<TunedConfigs> open_tuned_configs(const OutputOptions& output) const;
@@ -50,6 +63,7 @@ class ConfigOptions {
   std::shared_ptr<TuningDatabase> open_for_reading() const;
 
   std::string config_, database_;
+  bool presets_ = false;
 };
 
 /// "default", or "nearest shape (forward bf16 ...)".

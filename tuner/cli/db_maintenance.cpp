@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <set>
 
 #include "generator/error.h"
 #include "tuner/cli/config_options.h"
@@ -11,8 +12,10 @@
 #include "tuner/database/carried_rows.h"
 #include "tuner/database/database_doctor.h"
 #include "tuner/database/database_json.h"
+#include "tuner/database/database_label.h"
 #include "tuner/database/database_maintenance.h"
 #include "tuner/database/database_pruning.h"
+#include "tuner/database/database_rows.h"
 #include "tuner/database/file_system.h"
 #include "tuner/database/input_file.h"
 #include "tuner/database/output_file.h"
@@ -28,6 +31,7 @@ struct MaintenanceOptions {
   ConfigOptions config;
   std::string file;                // the other file of export, import, carry and ship
   std::vector<std::string> files;  // the exports of ship, the databases of merge
+  DatabaseLabel label;             // of ship
   bool best = false;
   PruneRules rules;
   bool dry_run = false;
@@ -119,13 +123,27 @@ std::int64_t left_out(const DatabaseContents& contents) {
   return contents.unreadable + contents.changed + contents.untimed + contents.lost;
 }
 
+/// Adds the shipped rows that are not among these.
+void add_presets(std::vector<Measurement>& rows) {
+  std::set<std::string> known;
+  for (const Measurement& row : rows) known.insert(content_hash(row));
+  for (const auto& database : open_system_databases()) {
+    for (const TuningDatabase::Entry& entry : database->list())
+      for (Measurement& row : database->find_all(entry.problem, entry.device, entry.sm_count))
+        if (known.insert(content_hash(row)).second) rows.push_back(std::move(row));
+  }
+}
+
 int export_rows(const MaintenanceOptions& options) {
   if (!options.config.database_exists()) {
-    warn(fmt::format("{} does not exist yet: nothing was tuned, and no row is exported",
-                     options.config.database_path().string()));
+    const auto count = [](const TuningDatabase& database) { return database.list().size(); };
+    const std::string which = options.config.presets() ? "and no row of it is exported" : "and no row is exported";
+    warn(fmt::format("{} does not exist yet: nothing was tuned, {}{}", options.config.database_path().string(), which,
+                     options.config.hint_of_presets(count)));
   }
-  const DatabaseContents contents =
+  DatabaseContents contents =
       options.config.database_exists() ? read(options.config.database_path(), Damage::salvage) : DatabaseContents();
+  if (options.config.presets()) add_presets(contents.rows);
   const std::vector<Measurement> rows = options.best ? rows_to_ship(contents.rows) : contents.rows;
   const std::string text = export_measurements(rows);
   if (options.file.empty() || OutputFile::is_standard_output(options.file)) {
@@ -172,15 +190,25 @@ int import_rows(const MaintenanceOptions& options) {
 
 int ship(const MaintenanceOptions& options) {
   options.output.leave_stdout_to(options.file);
+  check_label(options.label);
+  if (options.label.name == kPresetsName)
+    refuse(fmt::format("--name {}: so are those called that are part of the program; take another one", kPresetsName));
   std::vector<Measurement> rows;
   for (const std::string& file : options.files) {
     for (Measurement& row : import_measurements(read_input_file(file), file)) rows.push_back(std::move(row));
   }
-  write_system_database(options.file, rows, std::vector<fs::path>(options.files.begin(), options.files.end()));
+  write_system_database(options.file, rows, std::vector<fs::path>(options.files.begin(), options.files.end()),
+                        options.label);
   if (options.output.json) {
-    print_json({{"status", "ok"}, {"output", options.file}, {"from", options.files}, {"rows", rows.size()}});
+    print_json({{"status", "ok"},
+                {"output", options.file},
+                {"from", options.files},
+                {"rows", rows.size()},
+                {"name", options.label.name},
+                {"version", options.label.version}});
   } else {
-    print_field("written", fmt::format("{} ({} rows)", options.file, rows.size()));
+    const std::string label = to_text(options.label);
+    print_field("written", fmt::format("{} ({}{} rows)", options.file, label.empty() ? "" : label + ", ", rows.size()));
   }
   return kOk;
 }
@@ -313,6 +341,7 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
       "export", "all rows as JSON to read, to compare and to import, on stdout or in a file",
       "attune db export --output h200.json\nattune db export | diff h200.json -\nattune db export --best", export_rows);
   export_verb->add_option("--output", export_options->file, "file to write (default, and -: standard output)");
+  export_options->config.add_presets_to(*export_verb);
   export_verb->add_flag("--best", export_options->best,
                         "of each problem and device only the best row and the default config's, without their "
                         "samples: what a preset holds");
@@ -348,10 +377,12 @@ std::vector<Verb> make_db_maintenance(CommandLine& db) {
   auto ship_options = std::make_shared<MaintenanceOptions>();
   CommandLine* ship_verb = add_verb(
       db, "ship", "make a system database from exports; picks use it below the user's own, and never write to it",
-      "attune db ship h200.json l40s.json --output /opt/attune/system.db\n"
+      "attune db ship h200.json l40s.json --name site --version 2026.11 --output /opt/attune/system.db\n"
       "ATTUNE_SYSTEM_DATABASE=/opt/attune/system.db attune explain --seq 4096 --head-dim 128");
   ship_verb->add_option("files", ship_options->files, "what `attune db export` wrote; none: an empty database");
   ship_verb->add_option("--output", ship_options->file, "the file to write; one that ship made is replaced").required();
+  ship_verb->add_option("--name", ship_options->label.name, "what explanations and digests call it");
+  ship_verb->add_option("--version", ship_options->label.version, "which version of it this is, for the same");
   ship_options->output.add_to(*ship_verb);
   verbs.push_back({ship_verb, [ship_options] { return ship(*ship_options); }});
 

@@ -29,26 +29,22 @@ struct StatusOptions {
   DeviceOptions device;
   ConfigOptions config;
   std::vector<std::string> files;
-  bool presets = false;
 };
 
-using Databases = std::vector<std::shared_ptr<TuningDatabase>>;
-
-Databases databases_of(const StatusOptions& options) {
-  Databases databases;
+DatabaseLayers databases_of(const StatusOptions& options) {
+  if (options.files.empty()) return options.config.open_databases(options.output);
+  DatabaseLayers databases;
   for (const std::string& file : options.files) {
     databases.push_back(TuningDatabase::open_for_reading(file));
     if (const std::string& why = databases.back()->unreadable_because(); !why.empty())
       throw Error(ErrorCode::database, why);
   }
-  if (options.files.empty())
-    if (auto database = options.config.open_existing_database(options.output)) databases.push_back(std::move(database));
-  if (options.presets)
-    if (auto presets = open_system_database()) databases.push_back(std::move(presets));
+  if (options.config.presets())
+    for (auto& shipped : open_system_databases()) databases.push_back(std::move(shipped));
   return databases;
 }
 
-std::vector<GpuModel> models_wanted(const StatusOptions& options, const Databases& databases) {
+std::vector<GpuModel> models_wanted(const StatusOptions& options, const DatabaseLayers& databases) {
   if (options.device.any_given()) {
     const DeviceSpec device = options.device.choose().spec;
     return {{device.name, device.sm_count}};
@@ -119,7 +115,7 @@ int status(const StatusOptions& options) {
   if (!options.shapes.given() && !options.problem.any_given())
     refuse("name the problems that are wanted: --shapes LIST, --model config.json or the flags of one");
   const std::vector<NamedProblem> problems = options.shapes.named_problems(options.problem);
-  const Databases databases = databases_of(options);
+  const DatabaseLayers databases = databases_of(options);
   std::vector<Line> lines;
   bool all_tuned = true;
   for (const GpuModel& model : models_wanted(options, databases)) {
@@ -147,11 +143,11 @@ Verb make_db_status(CommandLine& db) {
       "attune db status --shapes shapes.csv\nattune db status --model config.json --target h200 shard*.db --format "
       "csv");
   verb->add_option("files", options->files, "tuning databases to look into, in place of --database's");
-  verb->add_flag("--presets", options->presets, "the shipped results, too");
   options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->shapes.add_to(*verb, "");
   options->device.add_target_to(*verb);
   options->config.add_database_to(*verb);
+  options->config.add_presets_to(*verb);
   options->output.add_with_table_to(*verb);
   return {verb, [options] { return status(*options); }};
 }

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "generator/device/device_spec.h"
 #include "runtime/cuda/cuda_device.h"
 #include "tuner/cli/exit_status.h"
@@ -62,9 +64,11 @@ int run(const DevicesOptions& options) {
   for (const Finding& finding : found)
     print_field(finding.name, finding.text() + (finding.name == "GPU" ? "; --device emulator runs without one" : ""));
   print("targets\n");
+  std::size_t width = 0;
+  for (const DeviceSpec& spec : known_devices()) width = std::max(width, spec.key.size());
   for (const DeviceSpec& spec : known_devices()) {
-    print(fmt::format("  {:<12} {:<8} {:>4} SMs  {:>4} KiB shared  {}\n", spec.key, arch_name(spec), spec.sm_count,
-                      spec.shared_bytes_per_block / 1024, spec.name));
+    print(fmt::format("  {:<{}} {:<8} {:>4} SMs  {:>4} KiB shared  {}\n", spec.key, width, arch_name(spec),
+                      spec.sm_count, spec.shared_bytes_per_block / 1024, spec.name));
   }
   return kOk;
 }

@@ -45,30 +45,30 @@ std::optional<Occupancy> occupancy_of(const AttentionProblem& problem, const Exp
 struct TriedRow {
   Measurement row;
   Staleness staleness = Staleness::current;
-  bool of_system = false;
+  std::size_t layer = 0;  // of TunedConfigs::layers()
 
   bool ok() const { return row.status == MeasurementStatus::ok; }
   bool can_be_picked() const { return ok() && error_beyond_bounds(row).empty(); }
-  /// Before another row of its config, which is older or the system's: as picks prefer them.
+  /// Before another row of its config, which is older or of a later database: as picks prefer them.
   bool stands_before(const TriedRow& other) const {
     if (can_be_picked() != other.can_be_picked() && ok() && other.ok()) return can_be_picked();
     if (staleness != other.staleness) return staleness < other.staleness;
-    return of_system == other.of_system && row.rigor >= other.row.rigor;
+    return layer == other.layer && row.rigor >= other.row.rigor;
   }
 };
 
-/// Each config by the row that picks take it by: of the least stale ones a user's own before the system's, then the
+/// Each config by the row that picks take it by: of the least stale ones those of the earlier database, then the
 /// newest of the highest rigor.
 std::vector<TriedRow> tried_rows(const AttentionProblem& problem, const DeviceSpec& device, const TunedConfigs& tuned) {
   std::vector<TriedRow> rows;
-  for (const TuningDatabase* database : {tuned.user().get(), tuned.system().get()}) {
-    if (database == nullptr) continue;
+  for (std::size_t layer = 0; layer < tuned.layers().size(); ++layer) {
+    const TuningDatabase* const database = tuned.layers()[layer].database.get();
     for (const TuningDatabase::Entry& entry : database->list()) {
       if (entry.device != device.name || entry.sm_count != device.sm_count ||
           !same_but_scale_and_layout(entry.problem, problem))
         continue;
       for (Measurement& row : database->find_all(entry.problem, entry.device, entry.sm_count)) {
-        TriedRow tried{std::move(row), Staleness::current, database == tuned.system().get()};
+        TriedRow tried{std::move(row), Staleness::current, layer};
         tried.staleness = tuned.build().staleness(tried.row, device);
         const auto same = std::find_if(rows.begin(), rows.end(),
                                        [&](const TriedRow& other) { return other.row.config == tried.row.config; });
@@ -91,7 +91,7 @@ std::vector<Explained> tried_configs(const AttentionProblem& problem, const Devi
     const KernelConfig config = row.row.config;
     std::string stale = row.ok() ? tuned.build().why_stale(row.row, device) : "";
     Explained& added = tried.emplace_back(explain_config(problem, config, device, std::move(row.row)));
-    added.of_system = row.of_system;
+    added.layer = row.layer;
     added.staleness = row.staleness;
     added.stale = std::move(stale);
   }
@@ -108,7 +108,8 @@ std::vector<Explained> tried_configs(const AttentionProblem& problem, const Devi
 std::string percent(double ratio) { return fmt::format("{:.1f} %", (ratio - 1) * 100); }
 
 /// Why a config was not picked, beside the one that was and where that came from.
-std::string why_not_picked(const Explained& other, const Explained& pick, ConfigOrigin origin) {
+std::string why_not_picked(const Explained& other, const Explained& pick, ConfigOrigin origin,
+                           const std::vector<TunedConfigs::Layer>& layers) {
   if (!other.row) {
     return fmt::format("not tried; by the cost model its time differs from the pick's by {:+.1f} %",
                        (other.cost.microseconds / pick.cost.microseconds - 1) * 100);
@@ -126,7 +127,11 @@ std::string why_not_picked(const Explained& other, const Explained& pick, Config
                                         : "stored, but the pick did not come from these rows";
   }
   if (other.staleness > pick.staleness) return "stale: " + other.stale;
-  if (other.of_system && !pick.of_system) return "of the system database, over which a user's own rows win";
+  if (other.layer > pick.layer) {
+    const TunedConfigs::Layer& over = layers[pick.layer];
+    return fmt::format("of the {}, over which {} win", layers[other.layer].title,
+                       over.of_system ? fmt::format("rows of the {}", over.title) : "a user's own rows");
+  }
   if (row.rigor != pick.row->rigor) {
     return fmt::format("its rigor is {}, the pick's {}", to_string(row.rigor), to_string(pick.row->rigor));
   }
@@ -170,6 +175,11 @@ std::string tune_command(const AttentionProblem& problem, const ChosenDevice& de
 
 }  // namespace
 
+bool Explanation::no_presets() const {
+  return std::none_of(layers.begin(), layers.end(),
+                      [](const ExplainedLayer& each) { return each.layer.of_system && each.rows > 0; });
+}
+
 Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen, ConfigChoice choice,
                     const TunedConfigs& tuned, std::size_t limit) {
   Explanation result;
@@ -177,7 +187,10 @@ Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen,
   result.device = chosen;
   const DeviceSpec& device = result.device.spec;
   result.choice = std::move(choice);
-  result.no_presets = tuned.system() == nullptr || tuned.system()->list().empty();
+  for (const TunedConfigs::Layer& layer : tuned.layers()) {
+    ExplainedLayer& added = result.layers.emplace_back(ExplainedLayer{layer});
+    for (const TuningDatabase::Entry& entry : layer.database->list()) added.rows += entry.rows;
+  }
 
   result.candidates = tried_configs(result.problem, device, tuned);
   result.rows = result.candidates.size();
@@ -206,7 +219,7 @@ Explanation explain(const AttentionProblem& problem, const ChosenDevice& chosen,
   }
   for (std::size_t i = 1; i < result.candidates.size(); ++i)
     result.candidates[i].why_not =
-        why_not_picked(result.candidates[i], result.candidates.front(), result.choice.origin);
+        why_not_picked(result.candidates[i], result.candidates.front(), result.choice.origin, tuned.layers());
   const Explained& picked = result.candidates.front();
   if (result.choice.origin != ConfigOrigin::exact || !picked.timed() || !picked.stale.empty())
     result.tune = tune_command(result.problem, result.device);

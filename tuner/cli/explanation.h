@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@ namespace attune::cli {
 struct Explained {
   KernelConfig config;
   std::optional<Measurement> row;
-  bool of_system = false;                    // whether the row is the system database's
+  std::size_t layer = 0;                     // which of TunedConfigs::layers() has the row
   std::vector<std::string> infeasible;       // why it does not fit the problem; empty if it does
   Staleness staleness = Staleness::current;  // of the row
   std::string stale;                         // why, if it is
@@ -35,16 +36,25 @@ struct Explained {
   bool timed() const { return row && row->status == MeasurementStatus::ok && row->median_us > 0; }
 };
 
+/// A database that picks come from.
+struct ExplainedLayer {
+  TunedConfigs::Layer layer;
+  std::int64_t rows = 0;
+};
+
 /// Why a config is picked for a problem on a device.
 struct Explanation {
   AttentionProblem problem;
   ChosenDevice device;
   ConfigChoice choice;
-  bool no_presets = false;  // no system database was found, or it has no rows
-  bool measured = false;    // whether there is a timed row
+  std::vector<ExplainedLayer> layers;  // what was looked into, in the order in which it wins
+  bool measured = false;               // whether there is a timed row
   std::size_t rows = 0, not_shown = 0;
   std::vector<Explained> candidates;  // the pick first
   std::string tune;                   // the command; empty if the pick is exact, timed and not stale
+
+  /// Whether no system database was found, or none has a row.
+  bool no_presets() const;
 };
 
 /// Explains `choice`, which `tuned` picks, beside at most `limit` candidates (0: all). Throws Error.

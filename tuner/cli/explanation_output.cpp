@@ -19,7 +19,56 @@ std::string why_no_presets() {
          "ATTUNE_SYSTEM_DATABASE names them elsewhere";
 }
 
-Json candidate_to_json(const Explained& candidate) {
+Json layers_to_json(const Explanation& explanation) {
+  Json layers = Json::array();
+  for (const auto& [layer, rows] : explanation.layers) {
+    Json entry = {
+        {"database", layer.of_system ? "system" : "user"}, {"path", layer.database->path().string()}, {"rows", rows}};
+    const DatabaseLabel& label = layer.database->label();
+    if (!label.name.empty()) entry["name"] = label.name;
+    if (!label.version.empty()) entry["version"] = label.version;
+    if (const std::string& why = layer.database->unreadable_because(); !why.empty()) entry["unreadable"] = why;
+    layers.push_back(std::move(entry));
+  }
+  return layers;
+}
+
+/// Whether the pick's speed was seen here, on another GPU, or by nobody.
+std::string describe_basis(const Explanation& explanation) {
+  const ConfigChoice& choice = explanation.choice;
+  switch (choice.basis) {
+    case ConfigBasis::measured:
+      return choice.origin == ConfigOrigin::exact ? "measured on this GPU, for this very problem"
+                                                  : "measured on this GPU, for another problem";
+    case ConfigBasis::borrowed:
+      return fmt::format("borrowed from {}, where it was measured; nothing measured on this GPU serves this problem",
+                         choice.lender);
+    case ConfigBasis::model:
+      return choice.origin == ConfigOrigin::default_config
+                 ? "guessed by the cost model: no time of it was measured"
+                 : "guessed by the cost model, of configs that were proven correct: no time of it was measured";
+    case ConfigBasis::unknown:
+      break;
+  }
+  return "not known";
+}
+
+/// "1. user database: /home/ann/tuning.db, 12 rows": one line for each that picks come from.
+void print_layers(const Explanation& explanation) {
+  for (std::size_t i = 0; i < explanation.layers.size(); ++i) {
+    const auto& [layer, rows] = explanation.layers[i];
+    const std::string path = layer.database->path().string();
+    const bool presets = layer.database->label().name == kPresetsName;
+    const bool in_title = layer.title.ends_with(path);
+    const std::string how_many = !layer.database->unreadable_because().empty()
+                                     ? "cannot be read"
+                                     : fmt::format("{} row{}", rows, rows == 1 ? "" : "s");
+    print_field(i == 0 ? "databases" : "",
+                fmt::format("{}. {}{}, {}", i + 1, layer.title, presets || in_title ? "" : ": " + path, how_many));
+  }
+}
+
+Json candidate_to_json(const Explained& candidate, const Explanation& explanation) {
   Json entry = {{"config", canonical_text(candidate.config)}, {"picked", candidate.picked}};
   entry["status"] = candidate.row ? to_string(candidate.row->status) : "not_tried";
   if (candidate.row) {
@@ -31,7 +80,9 @@ Json candidate_to_json(const Explained& candidate) {
     }
     entry["created_at"] = candidate.row->created_at;
     if (!candidate.stale.empty()) entry["stale"] = candidate.stale;
-    entry["database"] = candidate.of_system ? "system" : "user";
+    const TunedConfigs::Layer& layer = explanation.layers[candidate.layer].layer;
+    entry["database"] = layer.of_system ? "system" : "user";
+    entry["layer"] = candidate.layer;
   }
   if (candidate.timed()) {
     entry["median_us"] = candidate.row->median_us;
@@ -111,7 +162,10 @@ Json to_json(const Explanation& explanation) {
   const DeviceSpec& device = explanation.device.spec;
   Json document = {{"problem", canonical_text(explanation.problem)}, {"device", device.name}, {"target", device.key}};
   add_choice(document, explanation.choice);
-  document["presets"] = !explanation.no_presets;
+  document["basis"] = to_string(explanation.choice.basis);
+  if (!explanation.choice.lender.empty()) document["borrowed_from"] = explanation.choice.lender;
+  document["presets"] = !explanation.no_presets();
+  document["layers"] = layers_to_json(explanation);
   document["measured"] = explanation.measured;
   document["rows"] = explanation.rows;
   if (!explanation.tune.empty()) document["tune_command"] = explanation.tune;
@@ -128,7 +182,7 @@ Json to_json(const Explanation& explanation) {
   if (pick.timed()) document["roofline"]["reached"] = roofline.bound_us / pick.row->median_us;
   document["candidates"] = Json::array();
   for (const Explained& candidate : explanation.candidates)
-    document["candidates"].push_back(candidate_to_json(candidate));
+    document["candidates"].push_back(candidate_to_json(candidate, explanation));
   document["not_shown"] = explanation.not_shown;
   return document;
 }
@@ -142,7 +196,9 @@ void print_explanation(const Explanation& explanation) {
                             : fmt::format("{} ({})", explanation.device.spec.key, explanation.device.spec.name));
   print_field("pick", canonical_text(explanation.choice.config));
   print_field("origin", describe_origin(explanation.choice));
-  if (explanation.no_presets) print_field("presets", why_no_presets());
+  print_field("rests on", describe_basis(explanation));
+  print_layers(explanation);
+  if (explanation.no_presets()) print_field("presets", why_no_presets());
   if (!explanation.measured)
     print_field("measured", "nothing was measured for this problem on this device: what follows is the cost model's");
   if (!explanation.tune.empty()) {

@@ -66,7 +66,8 @@ ConfigChoice pick(const Picked& picked, const DeviceSpec& device, ConfigSource& 
   if (found &&
       std::find(picked.passed_over.begin(), picked.passed_over.end(), found->config) == picked.passed_over.end())
     return *found;
-  return {default_config(picked.problem, device), ConfigOrigin::default_config, "", tune_command(picked.problem)};
+  return {default_config(picked.problem, device), ConfigOrigin::default_config, "", tune_command(picked.problem),
+          ConfigBasis::model};
 }
 
 [[noreturn]] void refuse_kernel(const Picked& picked, const PrecompileOutcome& outcome) {

@@ -105,29 +105,57 @@ std::vector<std::string> remarks(const Json& data, const ReportRequest& request)
   return said;
 }
 
-/// Where else there may be results: the system's database is a database like any other.
-std::string hint_of_system() {
-  const std::filesystem::path path = system_database_path();
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::exists(path, ignored)) return "";
-  return fmt::format(", and --database {} shows those that are shipped", path.string());
+/// Where else there may be results: a system's database is a database like any other.
+std::string hint_of_system(const ReportOptions& options) {
+  std::string hint =
+      options.config.hint_of_presets([](const TuningDatabase& database) { return database.list().size(); });
+  for (const std::filesystem::path& path : system_database_paths()) {
+    std::error_code ignored;
+    if (hint.empty() || !std::filesystem::exists(path, ignored)) continue;
+    hint += fmt::format(" (--database {} those of this file alone)", path.string());
+  }
+  return hint;
+}
+
+std::string hint_of_target(const ReportOptions& options) {
+  return options.config.hint_of_presets(
+      [&](const TuningDatabase& database) { return of_target(database.list(), options.target).size(); });
+}
+
+std::string hint_of_problem(const ReportOptions& options, const AttentionProblem& problem) {
+  return options.config.hint_of_presets([&](const TuningDatabase& database) {
+    const Entries entries = options.target.empty() ? database.list() : of_target(database.list(), options.target);
+    return static_cast<std::size_t>(std::count_if(entries.begin(), entries.end(), [&](const auto& entry) {
+      return same_but_scale_and_layout(entry.problem, problem);
+    }));
+  });
+}
+
+/// The one database that the page is about; null if there is none.
+std::shared_ptr<TuningDatabase> database_of(const ReportOptions& options) {
+  const DatabaseLayers databases = options.config.open_databases(options.output);
+  if (databases.empty()) return nullptr;
+  if (databases.size() == 1) return databases.front();
+  std::string names;
+  for (const auto& database : databases) names += (names.empty() ? "" : " and ") + database->path().filename().string();
+  return join_databases(databases, names);
 }
 
 int run(const ReportOptions& options) {
   options.output.leave_stdout_to(options.page);
-  const std::shared_ptr<TuningDatabase> database = options.config.open_existing_database(options.output);
+  const std::shared_ptr<TuningDatabase> database = database_of(options);
   Entries entries = database ? database->list() : Entries{};
   const std::string path = options.config.database_path().string();
   if (entries.empty())
     return nothing_found(options,
-                         fmt::format("{} holds no results: `attune tune` makes some{}", path, hint_of_system()));
+                         fmt::format("{} holds no results: `attune tune` makes some{}", path, hint_of_system(options)));
   if (!options.target.empty()) {
     std::set<std::string> devices;
     for (const TuningDatabase::Entry& entry : entries) devices.insert(entry.device);
     entries = of_target(entries, options.target);
     if (entries.empty()) {
-      return nothing_found(options, fmt::format("{} holds no results of {}; it has those of {}", path, options.target,
-                                                fmt::join(devices, ", ")));
+      return nothing_found(options, fmt::format("{} holds no results of {}; it has those of {}{}", path, options.target,
+                                                fmt::join(devices, ", "), hint_of_target(options)));
     }
   }
   ReportRequest request;
@@ -138,8 +166,8 @@ int run(const ReportOptions& options) {
   if (!selected) {
     const std::string text = canonical_text(*problem);
     return nothing_found(
-        options,
-        fmt::format("{} holds no results of \"{}\": `attune tune --problem \"{}\"` makes some", path, text, text));
+        options, fmt::format("{} holds no results of \"{}\": `attune tune --problem \"{}\"` makes some{}", path, text,
+                             text, hint_of_problem(options, *problem)));
   }
   request.peers = read_peers(options.peers);
   if (!options.shapes.empty()) request.names = read_shapes(options.shapes);
@@ -149,7 +177,8 @@ int run(const ReportOptions& options) {
 
   const Json data = report_data(*database, request);
   const std::string page = report_page(data);
-  OutputRules rules{.inputs = {options.config.database_path()}};
+  OutputRules rules{.inputs = system_database_paths()};
+  rules.inputs.push_back(options.config.database_path());
   rules.inputs.insert(rules.inputs.end(), options.peers.begin(), options.peers.end());
   if (!options.shapes.empty()) rules.inputs.push_back(options.shapes);
   write_output_file(options.page, page, rules);
@@ -183,6 +212,7 @@ Verb make_report(CommandLine& command) {
       "pictures, rooflines, predictions beside measurements. This needs no GPU and no network; the exit status "
       "is 1 if there are no results",
       "attune report --output report.html\n"
+      "attune report --output report.html --presets --target h200\n"
       "attune report --output report.html --peers comparison.json --target h200 --problem "
       "\"forward bf16 b4 hq16 sq4096 d128 causal\"");
   verb->add_option("--output", options->page, "the page: replaced whole or not at all; - is standard output")
@@ -197,6 +227,7 @@ Verb make_report(CommandLine& command) {
                    "add the single results of further problems, those with most first, up to so many (default 10000)");
   options->problem.add_to(*verb, Passes::all, Sizes::optional);
   options->config.add_database_to(*verb);
+  options->config.add_presets_to(*verb);
   options->output.add_to(*verb);
   return {verb, [options] { return run(*options); }};
 }

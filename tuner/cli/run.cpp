@@ -97,8 +97,8 @@ int run(const RunOptions& options) {
   const std::shared_ptr<TunedConfigs> tuned = options.config.open_tuned_configs(options.output);
   // Before the work: a config that does not fit, a folder that cannot be written.
   const ConfigChoice picked = options.config.pick(problem, chosen.spec, tuned.get());
-  const std::vector<std::filesystem::path> inputs = {options.input_path, options.config.database_path(),
-                                                     system_database_path()};
+  std::vector<std::filesystem::path> inputs = system_database_paths();
+  inputs.insert(inputs.end(), {options.input_path, options.config.database_path()});
   require_writable_output(options.output_path, {.inputs = inputs, .binary = true});
 
   AttentionRuntime runtime(options.device.open(chosen), tuned);

@@ -128,7 +128,7 @@ int run(const TuneOptions& options) {
     for (const std::string& note : tuned.result->notes) warn(note);
   }
   keep_unsaved(all, *database);
-  TunedConfigs picks(database, open_system_database());
+  TunedConfigs picks(database, open_system_databases());
   if (format == Format::text) {
     print_all(all, devices.front(), sweep.rigor, picks);
   } else if (format == Format::json && !options.shapes.given()) {

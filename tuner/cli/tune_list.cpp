@@ -33,7 +33,7 @@ TuneList::TuneList(const std::vector<NamedProblem>& problems, const std::vector<
   for (const NamedProblem& named : problems) tuned_.push_back({named.problem, named.name, std::nullopt, ""});
   options_.spec = devices.front().spec;
   options_.stop = &interruption_.asked();
-  options_.presets = open_system_database();
+  options_.presets = open_system_databases();
   if (tuned_.size() == 1) {
     std::string all = devices.front().name;
     for (std::size_t i = 1; i < devices.size(); ++i) all += fmt::format(",{}", devices[i].ordinal);

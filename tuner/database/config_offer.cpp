@@ -44,7 +44,7 @@ std::optional<Adaptation> taken_from(const KernelConfig& config, bool same_probl
 
 }  // namespace
 
-std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, const char* whose,
+std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, std::string_view title,
                                      const AttentionProblem& problem, const DeviceSpec& device) {
   std::vector<ShapeRows> all;
   for (TuningDatabase::TunedShape& shape : database.near(problem, device.sm_count)) {
@@ -52,7 +52,7 @@ std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, 
     if (!rows) continue;
     rows->database = &database;
     rows->layer = layer;
-    rows->whose = whose;
+    rows->title = title;
     all.push_back(std::move(*rows));
   }
   return all;
@@ -115,11 +115,10 @@ std::string describe(const ConfigOffer& offer, const std::string& stale) {
   std::string changes;
   for (const std::string& change : offer.changes) changes += ", " + change;
   return fmt::format(
-      "{}{}{}{}, {} database{}{}{}",
-      other_device ? fmt::format("{} with {} SMs: ", from.shape.device, from.shape.sm_count) : "", from.shape.problem,
-      from.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", from.shape.distance),
+      "{}{}{}{}, {}{}{}{}", other_device ? fmt::format("{} with {} SMs: ", from.shape.device, from.shape.sm_count) : "",
+      from.shape.problem, from.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", from.shape.distance),
       offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
-      from.whose, changes, stale.empty() ? "" : "; stale: ", stale);
+      from.title, changes, stale.empty() ? "" : "; stale: ", stale);
 }
 
 }  // namespace attune

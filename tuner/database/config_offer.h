@@ -18,8 +18,8 @@ namespace attune {
 /// The rows of one tuned shape in one database.
 struct ShapeRows {
   const TuningDatabase* database = nullptr;
-  const char* whose = "";
-  int layer = 0;  ///< 0 is looked at first
+  std::string_view title;  ///< of the database: outlives this
+  int layer = 0;           ///< 0 is looked at first
   TuningDatabase::TunedShape shape;
   ConfigOrigin origin = ConfigOrigin::exact;
   int sm_difference = 0, clock_difference = 0;  ///< of another device
@@ -27,8 +27,8 @@ struct ShapeRows {
   /// Those of one level answer together; the least level is looked at first.
   using Level = std::tuple<ConfigOrigin, int, int, int, std::string_view, int, bool>;
   Level level() const {
-    const bool both_databases = origin == ConfigOrigin::nearest_shape;
-    return {origin,         both_databases ? 0 : layer, sm_difference, clock_difference, shape.device,
+    const bool all_databases = origin == ConfigOrigin::nearest_shape;
+    return {origin,         all_databases ? 0 : layer, sm_difference, clock_difference, shape.device,
             shape.sm_count, !shape.same_problem};
   }
   bool operator<(const ShapeRows& other) const {
@@ -41,7 +41,7 @@ static_assert(ConfigOrigin::exact < ConfigOrigin::nearest_shape &&
               "ShapeRows are sorted by it");
 
 /// All of a database on the device that is asked for and on those of its family, unsorted.
-std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, const char* whose,
+std::vector<ShapeRows> shape_rows_of(const TuningDatabase& database, int layer, std::string_view title,
                                      const AttentionProblem& problem, const DeviceSpec& device);
 
 /// What is asked, once: it remembers how many kernels it generated.

@@ -174,10 +174,13 @@ void DatabaseFile::open() {
       read_only_because_ = "it is the system database, which is only read";
       try {
         connect_to_shipped();
+        label_ = read_label(*writing_);
       } catch (const Failure& failure) {
         writing_.reset();
         stand_empty(
-            fmt::format("the system database {} cannot be read ({}); it is not used", path_.string(), failure.message));
+            fmt::format("the system database {} cannot be read ({}); it is not used: `attune db ship` makes one, and "
+                        "ATTUNE_SYSTEM_DATABASE names those that are used",
+                        path_.string(), failure.message));
       }
       break;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/system/state_mutex.h"
+#include "tuner/database/database_label.h"
 #include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
 
@@ -43,6 +44,8 @@ class DatabaseFile {
   const std::string& read_only_because() const { return read_only_because_; }
   /// Why it stands as an empty database although its file is there or should be; empty if that is read.
   const std::string& unreadable_because() const { return unreadable_because_; }
+  /// Of a shipped one; else empty.
+  const DatabaseLabel& label() const { return label_; }
 
   /// What to tell a person about a failed query or write.
   std::string explain(const sqlite::Failure& failure) const;
@@ -73,6 +76,7 @@ class DatabaseFile {
   // Settled by the constructor.
   std::vector<std::string> notes_;
   std::string read_only_because_, unreadable_because_;
+  DatabaseLabel label_;
   bool writes_ = false;
 
   StateMutex mutex_;      // guards what follows

@@ -13,6 +13,7 @@
 
 #include "generator/lazy_value.h"
 #include "runtime/system/printable.h"
+#include "tuner/database/database_label.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/measurement.h"
 
@@ -195,9 +196,9 @@ struct SchemaObject {
 };
 using SchemaObjects = std::map<std::pair<std::string, std::string>, SchemaObject>;  // by type and name
 
-// What SQLite's own ANALYZE leaves, which changes no answer.
-bool is_statistics(const std::string& type, const std::string& sql) {
-  return type == "table" && (sql == "CREATE TABLE sqlite_stat1(tbl,idx,stat)" ||
+// What is in no schema and changes no answer: what SQLite's own ANALYZE leaves, and the label of a system database.
+bool is_beside_schema(const std::string& type, const std::string& sql) {
+  return type == "table" && (sql == kLabelTable || sql == "CREATE TABLE sqlite_stat1(tbl,idx,stat)" ||
                              sql == "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)");
 }
 
@@ -207,7 +208,7 @@ SchemaObjects objects_of(sqlite::Connection& connection) {
       connection, fmt::format("SELECT type, name, tbl_name, sql FROM main.sqlite_schema LIMIT {}", kMostObjects));
   while (query.step()) {
     const std::string type = query.text(0), sql = query.text(3);
-    if (!is_statistics(type, sql)) objects.insert_or_assign({type, query.text(1)}, SchemaObject{query.text(2), sql});
+    if (!is_beside_schema(type, sql)) objects.insert_or_assign({type, query.text(1)}, SchemaObject{query.text(2), sql});
   }
   return objects;
 }

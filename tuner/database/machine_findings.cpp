@@ -48,10 +48,19 @@ std::string results_of(const TuningDatabase& database) {
 }
 
 std::string shipped_results() {
-  const std::shared_ptr<TuningDatabase> presets = open_system_database();
-  if (!presets) throw Error(ErrorCode::database, std::string(presets_switched_off()));
-  const std::filesystem::path path = system_database_path();
-  return results_of(*presets) + (path.empty() ? "" : ", of " + path.string());
+  const DatabaseLayers layers = open_system_databases();
+  if (layers.empty()) throw Error(ErrorCode::database, std::string(presets_switched_off()));
+  std::string text;
+  for (const auto& database : layers) {
+    text += (text.empty() ? "" : "; ") + results_of(*database);
+    const DatabaseLabel& label = database->label();
+    if (label.name == kPresetsName) {
+      if (layers.size() > 1) text += ", of the presets";
+      continue;
+    }
+    text += ", of " + (label.empty() ? "" : to_text(label) + " in ") + database->path().string();
+  }
+  return text;
 }
 
 std::string own_results() {

@@ -206,11 +206,12 @@ std::string PackedConfigs::digest(const DeviceSpec& device, const TemplateSet& t
   };
   const TunedConfigs& databases = tuned();
   const CurrentBuild& build = databases.build();
-  for (const TuningDatabase* const database : {databases.user().get(), databases.system().get()}) {
-    digest.add("database");
-    if (database == nullptr) continue;
+  for (const TunedConfigs::Layer& layer : databases.layers()) {
+    const std::vector<TuningDatabase::Ranked> rows = layer.database->ranked(may_be_picked);
+    if (rows.empty()) continue;  // it decides nothing
+    const DatabaseLabel& label = layer.database->label();
+    digest.add(layer.of_system ? "system database" : "user database").add(label.name).add(label.version);
     const TuningDatabase::Ranked* before = nullptr;
-    const std::vector<TuningDatabase::Ranked> rows = database->ranked(may_be_picked);
     for (const TuningDatabase::Ranked& row : rows) {
       const bool same_question = before != nullptr && before->problem == row.problem && before->device == row.device &&
                                  before->sm_count == row.sm_count;

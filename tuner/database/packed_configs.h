@@ -61,14 +61,14 @@ class PackedConfigs final : public ConfigSource {
   ///   the version of Attune; the names and texts of the kernel templates; every field of the DeviceSpec;
   ///   whether calls are frozen;
   ///   of each pack for the device, in the order of loading: its problems with their configs, its kernels' keys;
-  ///   of the user's database and of the system's: of each problem on a device whose rows may be picked (the GPU's own
-  ///   and those of its compute capability) the configs in the order in which they would be picked, which are
-  ///   estimates, of which kernel each is (the hash of its source), and which are of this version of Attune and of this
-  ///   NVRTC.
+  ///   of the user's database and of each of the system's, in their order, if it has any: of each problem on a device
+  ///   whose rows may be picked (the GPU's own and those of its compute capability) the configs in the order in which
+  ///   they would be picked, which are estimates, of which kernel each is (the hash of its source), and which are of
+  ///   this version of Attune and of this NVRTC; and, of one of the system's, the name and the version of its label.
   ///
   /// Times, samples, dates, failed trials, paths, and the order in which rows were stored do not: databases that rank
   /// the same configs in the same order have one digest. Neither does the driver, nor an NVRTC that no row or every row
-  /// was measured with. Reads both databases, which takes milliseconds. Throws Error(database) for one that cannot be
+  /// was measured with. Reads all databases, which takes milliseconds. Throws Error(database) for one that cannot be
   /// read now.
   std::string digest(const DeviceSpec& device, const TemplateSet& templates) const;
 

@@ -85,8 +85,8 @@ bool is_system_database(std::string_view head) {
          std::memcmp(head.data() + kVersionValidForAt, kShippedMark, sizeof(kShippedMark)) == 0;
 }
 
-void write_system_database(const fs::path& path, const std::vector<Measurement>& rows,
-                           const std::vector<fs::path>& inputs) {
+std::string system_database_image(const std::vector<Measurement>& rows, const DatabaseLabel& label) {
+  check_label(label);
   std::string image;
   try {
     sqlite::Connection db(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
@@ -94,6 +94,7 @@ void write_system_database(const fs::path& path, const std::vector<Measurement>&
     migrate(db);
     sqlite::Transaction transaction(db);
     for (const Measurement& row : rows) insert_row(db, row);
+    store_label(db, label);
     transaction.commit();
     db.execute("VACUUM");
     sqlite3_int64 bytes = 0;
@@ -102,11 +103,22 @@ void write_system_database(const fs::path& path, const std::vector<Measurement>&
     if (!copy) throw std::bad_alloc();
     image.assign(reinterpret_cast<const char*>(copy.get()), static_cast<std::size_t>(bytes));
   } catch (const sqlite::Failure& failure) {
-    throw Error(ErrorCode::database,
-                fmt::format("cannot make the system database {}: {}", path.string(), failure.message));
+    throw Error(ErrorCode::database, failure.message);
   }
   for (const std::size_t at : {kChangeCounterAt, kVersionValidForAt})
     image.replace(at, sizeof(kShippedMark), kShippedMark, sizeof(kShippedMark));
+  return image;
+}
+
+void write_system_database(const fs::path& path, const std::vector<Measurement>& rows,
+                           const std::vector<fs::path>& inputs, const DatabaseLabel& label) {
+  const std::string image = [&] {
+    try {
+      return system_database_image(rows, label);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("cannot make the system database {}: {}", path.string(), error.what()));
+    }
+  }();
   std::error_code error;
   if (!OutputFile::is_standard_output(path)) fs::create_directories(folder_of(path), error);  // or the file says why
   write_output_file(path, image, {.inputs = inputs, .over_system_database = true, .binary = true});

@@ -14,7 +14,6 @@
 #include "generator/error.h"
 #include "generator/generate.h"
 #include "tuner/database/config_offer.h"
-#include "tuner/database/system_database.h"
 
 namespace attune {
 namespace {
@@ -35,6 +34,19 @@ struct Found {
   std::string stale;
 };
 
+// What a row speaks for: the choice of its config with its origin, and whose time it is, if it has one.
+ConfigChoice choice_of(const ConfigOffer& offer, const std::string& stale, const std::string& tune_command) {
+  const ShapeRows& from = *offer.from;
+  ConfigChoice choice{offer.config, from.origin, describe(offer, stale), tune_command};
+  const bool other_device = from.origin == ConfigOrigin::nearest_device;
+  choice.basis = offer.row.rigor == Rigor::estimate ? ConfigBasis::model
+                 : other_device                     ? ConfigBasis::borrowed
+                                                    : ConfigBasis::measured;
+  if (choice.basis == ConfigBasis::borrowed)
+    choice.lender = fmt::format("{} with {} SMs", from.shape.device, from.shape.sm_count);
+  return choice;
+}
+
 // The first offer that is no staler than this.
 std::optional<Found> same_problem(const ShapeRows* begin, const ShapeRows* end, const PickQuestion& asked,
                                   bool estimates, Staleness most) {
@@ -42,9 +54,7 @@ std::optional<Found> same_problem(const ShapeRows* begin, const ShapeRows* end, 
   if (offers.empty()) return std::nullopt;
   const std::string stale = asked.why_stale(offers[0].row);
   const bool measured_here = !estimates && begin->origin == ConfigOrigin::exact && stale.empty();
-  return Found{
-      {offers[0].config, begin->origin, describe(offers[0], stale), measured_here ? "" : tune_command(asked.problem)},
-      stale};
+  return Found{choice_of(offers[0], stale, measured_here ? "" : tune_command(asked.problem)), stale};
 }
 
 // The first offer of the least stale rows.
@@ -106,20 +116,42 @@ std::optional<Found> from_neighbours(const ShapeRows* begin, const ShapeRows* en
   const KernelConfig standard = default_config(asked.problem, asked.device);
   if (!asked.is_passed_over(standard) && expected(standard, kDoubt) < by_time.front().microseconds) {
     const std::string nearest = describe(offers.front(), asked.why_stale(offers.front().row));
-    return Found{{standard, ConfigOrigin::default_config,
-                  "expected to be faster than what was tuned nearby: " + nearest, tune_command(asked.problem)},
-                 ""};
+    return Found{
+        {standard, ConfigOrigin::default_config, "expected to be faster than what was tuned nearby: " + nearest,
+         tune_command(asked.problem), ConfigBasis::model},
+        ""};
   }
   const ConfigOffer& best = preferred(by_time, asked);
   const std::string stale = asked.why_stale(best.row);
-  return Found{{best.config, best.from->origin, describe(best, stale), tune_command(asked.problem)}, stale};
+  return Found{choice_of(best, stale, tune_command(asked.problem)), stale};
+}
+
+std::string title_of(const TuningDatabase& database, bool beside_others) {
+  const std::string label = to_text(database.label());
+  if (database.label().name == kPresetsName) return label;
+  if (!label.empty()) return "system database " + label;
+  return "system database" + (beside_others ? " " + database.path().string() : "");
+}
+
+std::vector<TunedConfigs::Layer> layers_of(const std::shared_ptr<TuningDatabase>& user, DatabaseLayers system) {
+  std::vector<TunedConfigs::Layer> layers;
+  if (user) layers.push_back({user, false, "user database"});
+  const bool several = system.size() > 1;
+  for (std::shared_ptr<TuningDatabase>& database : system) {
+    std::string title = title_of(*database, several);
+    layers.push_back({std::move(database), true, std::move(title)});
+  }
+  return layers;
 }
 
 }  // namespace
 
-TunedConfigs::TunedConfigs(std::shared_ptr<TuningDatabase> user, std::shared_ptr<TuningDatabase> system,
+TunedConfigs::TunedConfigs(std::shared_ptr<TuningDatabase> user, DatabaseLayers system,
                            std::shared_ptr<const CurrentBuild> build)
-    : user_(std::move(user)), system_(std::move(system)), build_(std::move(build)), seen_generation_(generation()) {}
+    : user_(std::move(user)),
+      layers_(layers_of(user_, std::move(system))),
+      build_(std::move(build)),
+      seen_generation_(generation()) {}
 
 const CurrentBuild& TunedConfigs::build() const { return build_ ? *build_ : CurrentBuild::of_process(); }
 
@@ -128,16 +160,16 @@ std::shared_ptr<TunedConfigs> TunedConfigs::at_default_places() {
   std::error_code error;
   std::shared_ptr<TuningDatabase> user;
   if (!path.empty() && std::filesystem::exists(path, error)) user = TuningDatabase::open_for_reading(path);
-  std::shared_ptr<TuningDatabase> system = open_system_database();
-  for (const TuningDatabase* database : {user.get(), system.get()}) {
-    if (database == nullptr) continue;
-    for (const std::string& note : database->notes()) log(LogLevel::warning, note);
-  }
-  return std::make_shared<TunedConfigs>(std::move(user), std::move(system));
+  auto made = std::make_shared<TunedConfigs>(std::move(user), open_system_databases());
+  for (const Layer& layer : made->layers())
+    for (const std::string& note : layer.database->notes()) log(LogLevel::warning, note);
+  return made;
 }
 
 std::uint64_t TunedConfigs::generation() const {
-  return (user_ ? user_->generation() : 0) + (system_ ? system_->generation() : 0);
+  std::uint64_t stored = 0;
+  for (const Layer& layer : layers_) stored += layer.database->generation();
+  return stored;
 }
 
 std::optional<ConfigChoice> TunedConfigs::find(const AttentionProblem& asked, const DeviceSpec& device,
@@ -191,10 +223,10 @@ std::optional<ConfigChoice> TunedConfigs::find(const AttentionProblem& asked, co
 TunedConfigs::Answer TunedConfigs::look_up(const AttentionProblem& problem, const DeviceSpec& device,
                                            const std::vector<KernelConfig>& passed_over, Extent extent) const {
   std::vector<ShapeRows> rows;
-  if (user_) rows = shape_rows_of(*user_, 0, "user", problem, device);
-  if (system_) {
-    std::vector<ShapeRows> shipped = shape_rows_of(*system_, 1, "system", problem, device);
-    std::move(shipped.begin(), shipped.end(), std::back_inserter(rows));
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    std::vector<ShapeRows> found =
+        shape_rows_of(*layers_[i].database, static_cast<int>(i), layers_[i].title, problem, device);
+    std::move(found.begin(), found.end(), std::back_inserter(rows));
   }
   if (rows.empty()) return {};
   std::stable_sort(rows.begin(), rows.end());  // near() has sorted what is equal here
@@ -204,7 +236,7 @@ TunedConfigs::Answer TunedConfigs::look_up(const AttentionProblem& problem, cons
   const ShapeRows* const end_of_exact =
       std::find_if(all, all + rows.size(), [](const ShapeRows& from) { return from.origin != ConfigOrigin::exact; });
   const ShapeRows* const none = extent == Extent::exact ? end_of_exact : all + rows.size();
-  // The exact ones of both databases are asked together, for the user's may be stale.
+  // The exact ones of all databases are asked together, for those of an earlier one may be stale.
   const auto same_step = [](const ShapeRows& a, const ShapeRows& b) {
     return a.level() == b.level() || (a.origin == ConfigOrigin::exact && b.origin == ConfigOrigin::exact);
   };

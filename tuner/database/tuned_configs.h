@@ -11,26 +11,28 @@
 #include "runtime/system/activity_mutex.h"
 #include "runtime/system/state_mutex.h"
 #include "tuner/database/current_build.h"
+#include "tuner/database/system_database.h"
 #include "tuner/database/tuning_database.h"
 
 namespace attune {
 
-/// Picks from what was tuned: a user's own database over the system's, which was shipped. Either may be null. In order:
+/// Picks from what was tuned: a user's own database over the system's, which were shipped, the earlier of these over
+/// the later. In order:
 ///
 ///   1. exact: this problem (its scale and layout aside) on this GPU; a device is known by name and number of SMs. Rows
 ///      of the kernel that runs now before stale ones (current_build.h): first those that this compiler and this
-///      version of Attune measured, then the others. Of equals the user's rows before the system's.
-///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, the user's and the system's in one list by
-///      the distance of TuningDatabase::near(), the user's first where they are as near. A shape offers its best config
-///      that fits, without `even-tiles` where only that does not; the nearest 40 shapes count, and the default
-///      config. The answer is that with the least
+///      version of Attune measured, then the others. Of equals those of the earlier database.
+///   2. nearest shape: of what the nearest tuned shapes on this GPU offer, those of all databases in one list by the
+///      distance of TuningDatabase::near(), the earlier database's first where they are as near. A shape offers its
+///      best config that fits, without `even-tiles` where only that does not; the nearest 40 shapes count, and the
+///      default config. The answer is that with the least
 ///          time that the cost model expects * exp(0.2 (1 - exp(-distance)))      (of the default config: * exp(0.2))
 ///      for the model tells tiles apart but not every detail, and what is tuned nearby has the details right. Stale
 ///      rows of another kernel give way to the best of the others, unless that takes over 1.1 times as long by the same
 ///      measure. Where the default config wins, the origin says so.
 ///   3. nearest device: the same on another GPU of the same compute capability, the one whose number of SMs differs
-///      least, then whose nominal clock does, then by name; the exact problem before other shapes, and any GPU of the
-///      user's rows before those of the system's; of one problem the stale rows last. A GPU whose name
+///      least, then whose nominal clock does, then by name; the exact problem before other shapes, and any GPU of
+///      an earlier database before those of a later one; of one problem the stale rows last. A GPU whose name
 ///      find_device_by_name() does not know has no known capability, unless it is the asked one's name with another
 ///      number of SMs.
 ///
@@ -46,11 +48,11 @@ namespace attune {
 /// is a miss, and is told to log() once. Thread-safe.
 class TunedConfigs final : public ConfigSource {
  public:
-  /// `build`: what runs now; null: CurrentBuild::of_process(), from the first find() on.
-  TunedConfigs(std::shared_ptr<TuningDatabase> user, std::shared_ptr<TuningDatabase> system,
-               std::shared_ptr<const CurrentBuild> build = nullptr);
+  /// `user` may be null. `build`: what runs now; null: CurrentBuild::of_process(), from the first find() on.
+  explicit TunedConfigs(std::shared_ptr<TuningDatabase> user, DatabaseLayers system = {},
+                        std::shared_ptr<const CurrentBuild> build = nullptr);
 
-  /// The databases at their places: default_path() if there is a file (none is created) and open_system_database().
+  /// The databases at their places: default_path() if there is a file (none is created) and open_system_databases().
   static std::shared_ptr<TunedConfigs> at_default_places();
 
   std::optional<ConfigChoice> find(const AttentionProblem& problem, const DeviceSpec& device,
@@ -60,8 +62,16 @@ class TunedConfigs final : public ConfigSource {
   /// prefers what was measured for other shapes to an estimate. Throws Error(database).
   std::optional<ConfigChoice> find_exact(const AttentionProblem& problem, const DeviceSpec& device) const;
 
-  const std::shared_ptr<TuningDatabase>& user() const { return user_; }
-  const std::shared_ptr<TuningDatabase>& system() const { return system_; }
+  /// One of the databases, which win in the order of layers().
+  struct Layer {
+    std::shared_ptr<TuningDatabase> database;
+    bool of_system = false;
+    /// For people: "user database"; "system database site-h200 2026.11" by its label, by its path where it has none and
+    /// others are beside it; "presets 0.1.0".
+    std::string title;
+  };
+  const std::vector<Layer>& layers() const { return layers_; }
+  const std::shared_ptr<TuningDatabase>& user() const { return user_; }  ///< null if there is none
   const CurrentBuild& build() const;
 
  private:
@@ -74,7 +84,8 @@ class TunedConfigs final : public ConfigSource {
                  const std::vector<KernelConfig>& passed_over, Extent extent = Extent::all) const;
   std::uint64_t generation() const;
 
-  const std::shared_ptr<TuningDatabase> user_, system_;
+  const std::shared_ptr<TuningDatabase> user_;
+  const std::vector<Layer> layers_;
   const std::shared_ptr<const CurrentBuild> build_;  // null: that of the process
   ActivityMutex looking_up_;
   StateMutex mutex_;  // guards what follows

@@ -41,7 +41,14 @@ struct TuningDatabase::State {
         embedded(!image.empty()),
         shipped(use == DatabaseFile::Use::shipped),
         sound(std::move(path)) {}
+  State(const fs::path& path, std::string image)
+      : kept(std::move(image)),
+        file(path, DatabaseFile::Use::shipped, kept),
+        embedded(true),
+        shipped(true),
+        sound(path) {}
 
+  const std::string kept;  // the bytes of an image that is no part of the program
   DatabaseFile file;
   const bool embedded, shipped;
   std::atomic<std::uint64_t> generation{0};
@@ -135,6 +142,11 @@ std::shared_ptr<TuningDatabase> TuningDatabase::open_shipped(fs::path path) {
 
 std::shared_ptr<TuningDatabase> TuningDatabase::open_embedded(std::string_view image, const std::string& name) {
   auto state = std::make_unique<State>(name, DatabaseFile::Use::shipped, image);
+  return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
+}
+
+std::shared_ptr<TuningDatabase> TuningDatabase::open_image(std::string image, const std::string& name) {
+  auto state = std::make_unique<State>(name, std::move(image));
   return std::shared_ptr<TuningDatabase>(new TuningDatabase(std::move(state)));
 }
 
@@ -260,6 +272,7 @@ std::uint64_t TuningDatabase::generation() const { return state_->generation; }
 bool TuningDatabase::read_only() const { return state_->file.read_only(); }
 const std::string& TuningDatabase::unreadable_because() const { return state_->file.unreadable_because(); }
 const fs::path& TuningDatabase::path() const { return state_->file.path(); }
+const DatabaseLabel& TuningDatabase::label() const { return state_->file.label(); }
 const std::vector<std::string>& TuningDatabase::notes() const { return state_->file.notes(); }
 
 }  // namespace attune

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "tuner/database/database_label.h"
 #include "tuner/database/measurement.h"
 
 namespace attune {
@@ -29,7 +30,7 @@ class NotStored : public Error {
 
 /// Append-only measurements in SQLite; "best" is a query. Safe under several processes (WAL where the file system
 /// allows it, busy timeout, BEGIN IMMEDIATE), in a process that forks (no connection is open meanwhile, and parent and
-/// child open their own), and thread-safe. TunedConfigs picks from one or two of them.
+/// child open their own), and thread-safe. TunedConfigs picks from several of them.
 ///
 /// Opening never throws, and changes nothing that was not once a tuning database. For writing a missing file is created
 /// (its folder too) and an older schema migrated; a corrupt tuning database is renamed to NAME.corrupt-TIMESTAMP and a
@@ -52,6 +53,8 @@ class TuningDatabase {
   static std::shared_ptr<TuningDatabase> open_shipped(std::filesystem::path path);
   /// The same of bytes that are part of the program and outlive it; `name` stands for its path.
   static std::shared_ptr<TuningDatabase> open_embedded(std::string_view image, const std::string& name);
+  /// The same of bytes that it keeps.
+  static std::shared_ptr<TuningDatabase> open_image(std::string image, const std::string& name);
   ~TuningDatabase();
 
   /// Durable when it returns; an empty created_at becomes the time of the call, and the row gets the sequence that
@@ -151,6 +154,8 @@ class TuningDatabase {
   /// Why it stands as an empty database although it was to be read; empty if it is what the file holds.
   const std::string& unreadable_because() const;
   const std::filesystem::path& path() const;
+  /// What one that was shipped is called; empty of any other, and of one that was given no label.
+  const DatabaseLabel& label() const;
   const std::vector<std::string>& notes() const;
 
  private:

@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
       if (!file) throw std::runtime_error(std::string("cannot read ") + argv[i]);
       for (attune::Measurement& row : attune::import_measurements(text, argv[i])) rows.push_back(std::move(row));
     }
-    attune::write_system_database(argv[1], rows);
+    attune::write_system_database(argv[1], rows, {},
+                                  {std::string(attune::kPresetsName), std::string(attune::attune_version())});
     return 0;
   } catch (const std::exception& error) {
     attune::write_to_standard_error(std::string("make_presets: ") + error.what() + "\n");

@@ -14,15 +14,15 @@ constexpr int kNeighbours = 3;  // whose winners are seeds
 
 SearchStart search_start(const AttentionProblem& problem, const std::vector<Candidate>& space,
                          const KernelConfig& default_config, const DeviceSpec& spec, const std::string& device,
-                         int sm_count, const TuningDatabase& database, const TuningDatabase* presets) {
+                         int sm_count, const TuningDatabase& database, const DatabaseLayers& presets) {
   SearchStart start;
   start.seeds = {default_config};
   const auto add = [&](const KernelConfig& config) {
     if (const auto near = adapted(problem, config, spec)) start.seeds.push_back(near->config);
   };
-  const TuningDatabase* const known[] = {&database, presets};
+  std::vector<const TuningDatabase*> known = {&database};
+  for (const auto& preset : presets) known.push_back(preset.get());
   for (const TuningDatabase* from : known) {
-    if (!from) continue;
     const auto best = from->best(problem, device, sm_count);
     if (!best) continue;
     add(best->config);
@@ -31,7 +31,6 @@ SearchStart search_start(const AttentionProblem& problem, const std::vector<Cand
       start.elected = best->config;
   }
   for (const TuningDatabase* from : known) {
-    if (!from) continue;
     for (const KernelConfig& config : from->winners_of_neighbours(problem, device, sm_count, kNeighbours)) add(config);
   }
   for (const KernelConfig& config : published_seeds(problem, space)) start.seeds.push_back(config);

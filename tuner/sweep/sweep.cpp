@@ -105,7 +105,7 @@ class Sweep {
   void begin_search(std::vector<Candidate> space) {
     default_ = default_config(problem_, options_.spec);
     SearchStart start = search_start(problem_, space, default_, options_.spec, facts_.device, facts_.sm_count,
-                                     database_, options_.presets.get());
+                                     database_, options_.presets);
     elected_ = start.elected;
     searcher_ = std::make_unique<Searcher>(std::move(space), start.seeds,
                                            SearchLimits{.model_top = effort_.model_top, .patience = effort_.patience});

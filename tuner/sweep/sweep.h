@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "generator/config/config_space.h"
+#include "tuner/database/system_database.h"
 #include "tuner/database/tuning_database.h"
 #include "tuner/sweep/sweep_effort.h"
 #include "tuner/trial/trial.h"
@@ -28,10 +29,10 @@ struct SweepOptions {
   std::uint64_t seed = 1;                ///< of the inputs
   /// Processes that compile ahead; -1: as many as there are cores (one less on the emulator).
   int compile_workers = -1;
-  std::string command;  ///< the attune executable, run as `command worker`; empty: find_attune_command()
-  TrialOptions trial;   ///< its sample_seconds and time are those of the rigor
-  std::shared_ptr<const TuningDatabase> presets;  ///< whose winners are seeds, too; may be null
-  const std::atomic<bool>* stop = nullptr;        ///< once true the sweep ends within seconds, and keeps what it has
+  std::string command;     ///< the attune executable, run as `command worker`; empty: find_attune_command()
+  TrialOptions trial;      ///< its sample_seconds and time are those of the rigor
+  DatabaseLayers presets;  ///< databases whose winners are seeds, too
+  const std::atomic<bool>* stop = nullptr;  ///< once true the sweep ends within seconds, and keeps what it has
 };
 
 struct SweepProgress {

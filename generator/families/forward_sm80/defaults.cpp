@@ -74,6 +74,8 @@ constexpr Exception kExceptions[] = {
 };
 // Warps of 16 rows hold Q in registers up to this estimate.
 constexpr int kMaxEstimateWithQ = 230;
+// The share of a default's time below which sections of heads take its place.
+constexpr double kSectionsWin = 0.9;
 // Up to these lengths tiles of 64 queries win: under a mask a tile of 128 spends much of its work on masked scores.
 constexpr int kShortSequence = 64, kShortMaskedSequence = 512;
 
@@ -171,6 +173,18 @@ KernelConfig with_parts(const AttentionProblem& problem, const DeviceSpec& devic
   return best;
 }
 
+// The same with tiles in sections of heads whose keys stay in L2, where the model expects that to be faster by more
+// than it errs: of many heads at once K and V come from device memory again for each wave of tiles, for which boards
+// with GDDR wait (an L4, more than twice as long).
+KernelConfig with_sections(const AttentionProblem& problem, const DeviceSpec& device, const KernelConfig& config) {
+  if (config.tile_order != TileOrder::tile_major_reversed) return config;
+  KernelConfig sections = config;
+  sections.tile_order = TileOrder::l2_sections_reversed;
+  if (!infeasibility(problem, sections, device).empty()) return config;
+  const double time = forward_sm80_cost(problem, sections, device).microseconds;
+  return time < kSectionsWin * forward_sm80_cost(problem, config, device).microseconds ? sections : config;
+}
+
 // Where queries are few, tiles of the heads of a group, of as few warps as hold their rows: K and V, which is what such
 // a problem waits for, are read once for all heads. Wide rows whose chunks are no power of two take a register for the
 // address of each chunk that a thread copies: with one warp 500 bytes and more are spilled, with four and 16 keys none.
@@ -230,6 +244,7 @@ KernelConfig forward_sm80_default(const AttentionProblem& problem, const DeviceS
     };
     if (time(other) < time(best)) best = other;
   }
+  best = with_sections(of_class, device, best);
   return promoted_for(problem, best);
 }
 

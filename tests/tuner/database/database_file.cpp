@@ -300,7 +300,7 @@ TEST_CASE("the library tells what is wrong with a database once", "[nogpu]") {
 
   // One that fails while it is used.
   write_rows(folder / "other.db", 3);
-  TunedConfigs other(TuningDatabase::open_for_reading(folder / "other.db"), nullptr);
+  TunedConfigs other(TuningDatabase::open_for_reading(folder / "other.db"));
   REQUIRE(other.find(example_measurement().problem, find_device("h200")));
   fs::remove(folder / "other.db");
   for (int seq : {64, 128, 256})

@@ -131,7 +131,7 @@ TEST_CASE("pruning leaves the row that a pick rests on, where the one that stand
       {other_kernel, other_version, row(kA, 90, 2), row(kA, 95, 1), beyond, row(kB, 80, 1), failed, row(kC, 30, 1)});
   const auto best = [&] { return best_of(file); };
   const auto pick = [&] {
-    return TunedConfigs(TuningDatabase::open_for_reading(file), nullptr, build)
+    return TunedConfigs(TuningDatabase::open_for_reading(file), {}, build)
         .find(parse_problem(kProblem), find_device("h200"))
         ->detail;
   };

@@ -116,7 +116,7 @@ TEST_CASE("rows of masks that hide nothing are found in a file that is only read
   REQUIRE(database->unreadable_because().empty());
   require_one_problem(*database);
   CHECK(ask_sql(file, "PRAGMA user_version") == 5);
-  TunedConfigs tuned(database, nullptr, test_build());
+  TunedConfigs tuned(database, {}, test_build());
   for (const char* asked : {kDecoding, kCausal, kWindow}) {
     AttentionProblem problem = parse_problem(kDecoding);
     if (asked != kDecoding) problem.mask = asked == kCausal ? MaskKind::causal : MaskKind::window;

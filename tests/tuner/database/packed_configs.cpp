@@ -81,7 +81,7 @@ struct Source {
             std::move(packs),
             [this] {
               ++opened;
-              return std::make_shared<TunedConfigs>(database, nullptr);
+              return std::make_shared<TunedConfigs>(database);
             },
             frozen) {}
 
@@ -292,7 +292,7 @@ TEST_CASE("a digest knows the packs for the device, their order, and nothing of 
 
 TEST_CASE("a digest of the shipped presets takes milliseconds", "[nogpu]") {
   PackedConfigs configs(
-      std::make_shared<LoadedPacks>(), [] { return std::make_shared<TunedConfigs>(nullptr, open_system_database()); },
+      std::make_shared<LoadedPacks>(), [] { return std::make_shared<TunedConfigs>(nullptr, open_system_databases()); },
       false);
   const DeviceSpec& h200 = find_device("h200");
   const std::string first = configs.digest(h200, TemplateSet::embedded());  // opens the presets
@@ -337,7 +337,7 @@ TEST_CASE("a child that is forked while another thread opens the databases opens
         opening = true;
         opening.notify_all();
         go_on.wait(false);
-        return std::make_shared<TunedConfigs>(database, nullptr);
+        return std::make_shared<TunedConfigs>(database);
       },
       false);
   const auto picks = [&] {
@@ -364,7 +364,7 @@ TEST_CASE("children pick while threads of their parent load packs, ask databases
   row.device = a100().name;
   row.sm_count = a100().sm_count;
   database->append(row);
-  auto tuned = std::make_shared<TunedConfigs>(database, nullptr);
+  auto tuned = std::make_shared<TunedConfigs>(database);
   PackedConfigs configs(
       packs.loaded, [&] { return tuned; }, false);
   const auto pick = [&](int length) {

@@ -56,7 +56,7 @@ struct Picks {
                   const char* problem = kProblem) {
     for (const Measurement& row : rows) user->append(row);
     write_system_database(folder / "system.db", shipped);
-    TunedConfigs tuned(user, TuningDatabase::open_shipped(folder / "system.db"), test_build());
+    TunedConfigs tuned(user, {TuningDatabase::open_shipped(folder / "system.db")}, test_build());
     const auto choice = tuned.find(parse_problem(problem), h200());
     REQUIRE(choice);
     return *choice;
@@ -257,7 +257,7 @@ TEST_CASE("a stale pick is told to the log once", "[nogpu]") {
   const auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
   database->append(row_of(kA, 100, Of::other_kernel));
   database->append(row_of(kB, 100, Of::now, Rigor::measure, "forward bf16 b4 hq8 sq512 d64 align2"));
-  TunedConfigs tuned(database, nullptr, test_build());
+  TunedConfigs tuned(database, {}, test_build());
   for (int i = 0; i < 3; ++i) {
     CHECK(tuned.find(parse_problem(kProblem), h200()));
     CHECK(tuned.find(parse_problem("forward bf16 b4 hq8 sq512 d64 align2"), h200()));
@@ -320,5 +320,5 @@ TEST_CASE("a row whose recorded error is beyond its bound is never picked", "[no
   CHECK(rows_to_ship({wrong}).empty());
   Picks alone;
   alone.user->append(wrong);
-  CHECK_FALSE(TunedConfigs(alone.user, nullptr, test_build()).find(parse_problem(kProblem), h200()));
+  CHECK_FALSE(TunedConfigs(alone.user, {}, test_build()).find(parse_problem(kProblem), h200()));
 }

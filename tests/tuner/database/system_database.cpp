@@ -43,9 +43,11 @@ TEST_CASE("every program has the shipped presets in it, and picks from them", "[
   ScopedVariable system("ATTUNE_SYSTEM_DATABASE"), user("ATTUNE_DATABASE");
   system.unset();
   user.set((folder / "none.db").string());
-  REQUIRE(system_database_path().empty());
-  const auto presets = open_system_database();
-  REQUIRE(presets != nullptr);
+  REQUIRE(system_database_paths().empty());
+  const DatabaseLayers layers = open_system_databases();
+  REQUIRE(layers.size() == 1);
+  const auto presets = layers[0];
+  REQUIRE(presets->label() == DatabaseLabel{"presets", std::string(attune_version())});
   REQUIRE(presets->notes().empty());
   REQUIRE(presets->read_only());
   REQUIRE_THROWS_AS(presets->append(example_measurement()), Error);
@@ -96,21 +98,23 @@ TEST_CASE("a system database that the environment names stands for the presets",
   const TemporaryFolder folder;
   ScopedVariable system("ATTUNE_SYSTEM_DATABASE");
   system.set("");
-  REQUIRE(system_database_path().empty());
-  REQUIRE(open_system_database() == nullptr);
+  REQUIRE(system_database_paths().empty());
+  REQUIRE(open_system_databases().empty());
 
   const fs::path named = folder / "system.db";
   system.set(named.string());
-  REQUIRE(system_database_path() == named);
-  auto missing = open_system_database();
-  REQUIRE(missing != nullptr);
+  REQUIRE(system_database_paths() == std::vector{named});
+  const DatabaseLayers layers = open_system_databases();
+  REQUIRE(layers.size() == 1);
+  const auto missing = layers[0];
   REQUIRE(missing->notes().size() == 1);
-  REQUIRE_THAT(missing->notes()[0], ContainsSubstring(named.string()));
+  REQUIRE_THAT(missing->notes()[0], ContainsSubstring(named.string()) && ContainsSubstring("attune db ship") &&
+                                        ContainsSubstring("ATTUNE_SYSTEM_DATABASE"));
   REQUIRE(missing->list().empty());
   REQUIRE_FALSE(fs::exists(named));
 
   write_system_database(named, {example_measurement()});
-  const auto opened = open_system_database();
+  const auto opened = open_system_databases().at(0);
   REQUIRE(opened->notes().empty());
   REQUIRE(opened->list().size() == 1);
   ScopedVariable user("ATTUNE_DATABASE");

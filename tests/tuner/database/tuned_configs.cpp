@@ -59,7 +59,8 @@ struct Databases {
 
   std::shared_ptr<TunedConfigs> over(const std::vector<Measurement>& system) {
     write_system_database(folder / "system.db", system);
-    return std::make_shared<TunedConfigs>(user, TuningDatabase::open_shipped(folder / "system.db"), test_build());
+    return std::make_shared<TunedConfigs>(user, DatabaseLayers{TuningDatabase::open_shipped(folder / "system.db")},
+                                          test_build());
   }
 };
 
@@ -83,7 +84,7 @@ double predicted(const std::string& problem, const std::string& config) {
 TEST_CASE("picks: exact, then what is tuned nearby or the default, measured before estimated", "[nogpu]") {
   const TemporaryFolder folder;
   const auto database = std::make_shared<TuningDatabase>(folder / "tuning.db");
-  TunedConfigs tuned(database, nullptr, test_build());
+  TunedConfigs tuned(database, {}, test_build());
   DeviceSpec device = h200();
   const auto add = [&](const std::string& problem, const std::string& config, double us, Rigor rigor = Rigor::measure) {
     database->append(row_of(problem, config, us, h200(), rigor));
@@ -258,12 +259,12 @@ TEST_CASE("picks: exact, then what is tuned nearby or the default, measured befo
   SECTION("answers are remembered, and rows that this version cannot read are misses") {
     run_sql(folder / "tuning.db", "UPDATE measurement SET config = 'sm999 nonsense'");
     REQUIRE(find(kProblem));
-    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"), nullptr);
+    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"));
     REQUIRE_FALSE(fresh.find(parse_problem(kProblem), h200()));
   }
   SECTION("a problem that this version cannot read is a miss, whatever its columns say") {
     run_sql(folder / "tuning.db", "UPDATE problem SET text = text || ' softcap30'");
-    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"), nullptr);
+    TunedConfigs fresh(std::make_shared<TuningDatabase>(folder / "tuning.db"));
     REQUIRE_FALSE(fresh.find(parse_problem(kProblem), h200()));
   }
 }
@@ -428,7 +429,7 @@ TEST_CASE("picks: the nearest device has the compute capability, then the SMs, t
 TEST_CASE("picks: what is missing, read-only or damaged never stops an answer", "[nogpu]") {
   Databases databases;
   const fs::path system = databases.folder / "system.db";
-  REQUIRE_FALSE(TunedConfigs(nullptr, nullptr).find(parse_problem(kProblem), h200()));
+  REQUIRE_FALSE(TunedConfigs(nullptr).find(parse_problem(kProblem), h200()));
   databases.over({row_of(kProblem, kA, 10)});
 
   SECTION("a read-only folder gets nothing beside the file, and the file stays as it is") {
@@ -442,7 +443,7 @@ TEST_CASE("picks: what is missing, read-only or damaged never stops an answer", 
     {
       const int user = ::setfsuid(65534);  // permission bits say nothing to root
       const auto shipped = TuningDatabase::open_shipped(system);
-      TunedConfigs tuned(nullptr, shipped);
+      TunedConfigs tuned(nullptr, {shipped});
       detail = tuned.find(parse_problem(kProblem), h200()).value_or(ConfigChoice{}).detail;
       ::setfsuid(static_cast<uid_t>(user));
       REQUIRE(shipped->notes().empty());
@@ -475,7 +476,7 @@ TEST_CASE("picks: what is missing, read-only or damaged never stops an answer", 
     const auto shipped = TuningDatabase::open_shipped(system);
     REQUIRE(shipped->notes().size() == 1);
     REQUIRE_THAT(shipped->notes()[0], ContainsSubstring(system.string()));
-    TunedConfigs tuned(databases.user, shipped, test_build());
+    TunedConfigs tuned(databases.user, {shipped}, test_build());
     REQUIRE(canonical_text(found(tuned, kProblem).config) == kB);
     std::ifstream input(system, std::ios::binary);
     REQUIRE(std::string(std::istreambuf_iterator<char>(input), {}) == bytes);

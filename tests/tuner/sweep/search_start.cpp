@@ -45,7 +45,7 @@ TEST_CASE("a search starts from what is known: this problem's best, the neighbou
     const auto presets = std::make_shared<TuningDatabase>(folder / "presets.db");
     presets->append(row(problem, "sm80 q128 kv112 w8 st1 rescale10", "T0"));
     options.max_candidates = 4;
-    options.presets = presets;
+    options.presets = {presets};
     const SweepResult seeded = sweep(problem, options, database);
     REQUIRE(canonical_text(seeded.rows[1].config) == "sm80 q128 kv112 w8 st1 rescale10");
   }
