@@ -302,6 +302,7 @@ std::string DatabaseFile::not_ours_because() {
       if (!inspect_schema(connection).is_attunes()) usable_schema(path_, connection);
       check_integrity(connection);
       begun_ = !usable_schema(path_, connection).empty;
+      check_indices(connection);
     });
   } catch (const Failure& failure) {
     if (!is_corruption(failure) || header.application() == kApplicationId) throw;
@@ -320,6 +321,7 @@ void DatabaseFile::connect_to_shipped() {
   if (!checked_) check_integrity(*connection);
   const SchemaFacts facts = usable_schema(path_, *connection);
   if (facts.empty) throw Failure{SQLITE_NOTADB, "it is empty"};
+  if (!checked_ && is_file) check_indices(*connection);
   read_as_newest(*connection, facts.version);
   checked_ = true;
   writing_ = std::move(connection);
@@ -333,6 +335,7 @@ void DatabaseFile::connect_for_reading() {
     if (!checked_) check_integrity(connection);
     const SchemaFacts facts = usable_schema(path_, connection);
     begun_ = !facts.empty;
+    if (!checked_) check_indices(connection);
     read_as_newest(connection, facts.version);
   } catch (const std::bad_alloc&) {
     reading_.reset();  // half made
@@ -350,6 +353,7 @@ void DatabaseFile::connect_for_writing() {
     if (!checked_) check_integrity(*writing_);
     if (const SchemaFacts facts = usable_schema(path_, *writing_); facts.is_newer())
       throw Failure{kNewerSchema, newer_sentence(path_, facts)};
+    if (!checked_) check_indices(*writing_);
     choose_journal(path_, *writing_);
     // Durable when a commit returns, power cuts included.
     writing_->execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
