@@ -13,6 +13,7 @@
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_state.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/journal_mode.h"
 #include "tuner/database/keep_aside.h"
 #include "tuner/database/live_files.h"
 
@@ -31,24 +32,6 @@ std::unique_ptr<Connection> connect_to_image(std::string_view image) {
   const int code = sqlite3_deserialize(connection->handle(), "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY);
   if (code != SQLITE_OK) sqlite::fail(code, sqlite3_errmsg(connection->handle()));
   return connection;
-}
-
-void choose_journal(const fs::path& path, Connection& connection) {
-  if (file_system_of(folder_of(path)).network) {
-    connection.execute("PRAGMA journal_mode = DELETE");
-    return;
-  }
-  // The busy handler is not asked while the mode changes: several programs may begin the same file at once.
-  constexpr int kPatience = kBusyMilliseconds / 10;
-  for (int attempt = 0;; ++attempt) {
-    try {
-      connection.execute("PRAGMA journal_mode = WAL");
-      return;
-    } catch (const Failure& failure) {
-      if (failure.primary() != SQLITE_BUSY || attempt == kPatience) throw;
-      sqlite3_sleep(10);
-    }
-  }
 }
 
 }  // namespace
