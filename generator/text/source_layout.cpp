@@ -237,9 +237,9 @@ std::vector<std::string> broken(std::string_view line, bool continued) {
   return lines;
 }
 
-class Layout {
+class SourceLayout {
  public:
-  explicit Layout(const RenderedText& from) : from_(from) {
+  explicit SourceLayout(const RenderedText& from) : from_(from) {
     for (std::size_t begin = 0; begin < from.text.size();) {
       const std::size_t end = std::min(from.text.find('\n', begin), from.text.size());
       lines_.emplace_back(from.text, begin, end - begin);
@@ -315,6 +315,6 @@ class Layout {
 
 }  // namespace
 
-void lay_out(RenderedText* rendered) { *rendered = Layout(*rendered).laid_out(); }
+void lay_out(RenderedText* rendered) { *rendered = SourceLayout(*rendered).laid_out(); }
 
 }  // namespace attune

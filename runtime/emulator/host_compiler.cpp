@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <stdlib.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include "generator/plan/source_hash.h"
 #include "runtime/system/child_program.h"
 #include "runtime/system/private_folder.h"
+#include "runtime/system/scratch_folder.h"
 
 namespace attune {
 namespace {
@@ -125,12 +125,7 @@ class Scratch {
     }
   }
   ~Scratch() {
-    if (parent_ != nullptr) {
-      parent_->remove(folder_.name());
-    } else {
-      std::error_code ignored;
-      fs::remove_all(folder_.path(), ignored);
-    }
+    if (parent_ != nullptr) parent_->remove(folder_.name());
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -138,15 +133,18 @@ class Scratch {
   const PrivateFolder& folder() const { return folder_; }
 
  private:
-  static PrivateFolder temporary() {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    std::string name = ((error ? "/tmp" : parent) / "attune-XXXXXX").string();
-    ::mkdtemp(name.data());  // opening tells whether it is there
-    return PrivateFolder(name);
+  PrivateFolder temporary() {
+    try {
+      temporary_.emplace(temporary_files(), "attune-compile-");
+    } catch (const fs::filesystem_error& error) {
+      throw Error(ErrorCode::io,
+                  fmt::format("no folder for the emulator's compiled kernels can be written: {}", error.what()));
+    }
+    return PrivateFolder(temporary_->path());
   }
 
   const PrivateFolder* parent_;
+  std::optional<ScratchFolder> temporary_;  // where there is no cache
   PrivateFolder folder_;
 };
 

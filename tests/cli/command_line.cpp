@@ -1,6 +1,7 @@
 // What the command makes of words that it does not know, and what it tells of itself: help, completion, JSON.
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -127,6 +128,45 @@ TEST_CASE("help of every verb, and what it needs", "[nogpu]") {
   CHECK(run_attune({"help", "nothing"}).status == 2);
 }
 
+TEST_CASE("no line of help is longer than a hundred columns, or than the terminal", "[nogpu]") {
+  std::vector<std::string> verbs = all_verbs();
+  verbs.insert(verbs.end(), {"", "db"});
+  for (const std::string& verb : verbs) {
+    const std::string help = run_attune(words("help " + verb)).out;
+    for (std::size_t at = 0; at < help.size();) {
+      const std::size_t end = std::min(help.find('\n', at), help.size());
+      INFO(verb << ": " << help.substr(at, end - at));
+      CHECK(end - at <= 100);
+      at = end + 1;
+    }
+  }
+  const std::string program = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "attune").string();
+  const std::string terminal = "script -qec 'stty cols 70; " + program + " help tune' /dev/null | tr -d '\\r'";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(terminal.c_str(), "r"), &::pclose);
+  REQUIRE(pipe);
+  std::array<char, 4096> line{};
+  int lines = 0;
+  for (; std::fgets(line.data(), line.size(), pipe.get()) != nullptr; ++lines) {
+    const std::string text = line.data();
+    INFO(text);
+    CHECK((text.size() <= 71 || words(text).size() == 1));
+  }
+  CHECK(lines > 50);
+}
+
+TEST_CASE("the program and a verb with verbs of its own help when they are called alone", "[nogpu]") {
+  for (const std::string line : {"", "db"}) {
+    const CommandResult alone = run_attune(words(line), kNoGpu);
+    CHECK(alone.status == 2);
+    CHECK(alone.out.empty());
+    CHECK_THAT(alone.err, ContainsSubstring(run_attune(words("help " + line)).out));
+    CHECK_THAT(alone.err, ContainsSubstring("a verb is missing: "));
+    const CommandResult json = run_attune(words(line + " --json"), kNoGpu);
+    CHECK(json.status == 2);
+    CHECK_THAT(json.err, !ContainsSubstring("Subcommands:"));
+  }
+}
+
 TEST_CASE("with --json every verb prints one document, whatever comes of it", "[nogpu]") {
   for (const std::string& verb : all_verbs()) {
     INFO(verb);
@@ -155,6 +195,21 @@ TEST_CASE("a shell completes verbs, flags and their values", "[nogpu]") {
   CHECK(offered(script, "attune show so") == std::set<std::string>{"source"});
   CHECK(offered(script, "attune db best --kv-s") == std::set<std::string>{"--kv-seq"});
   CHECK(offered(script, "attune wor").count("worker") == 0);
+  // Where a value or a file is wanted no flag is offered, nor a file where a number is.
+  const std::string file = folder.file("results.json");
+  write_file(file, "[]");
+  const std::string begun = folder.file("res");
+  for (const std::string line : {"attune db import ", "attune db import --database ", "attune tune --shapes ",
+                                 "attune compare ", "attune db export --output ", "attune pack --show "}) {
+    INFO(line);
+    CHECK(offered(script, line + begun) == std::set<std::string>{file});
+    for (const std::string& word : offered(script, line + "\"\"")) CHECK_FALSE(word.starts_with("--"));
+  }
+  CHECK(offered(script, "attune check --seq \"\"") == std::set<std::string>{""});
+  CHECK(offered(script, "attune check --dtype = b") == std::set<std::string>{"bf16"});
+  CHECK(offered(script, "attune check --dtype =").count("fp16") == 1);
+  CHECK(offered(script, "attune db import --data") == std::set<std::string>{"--database"});
+  CHECK(offered(script, "attune check \"\"").count("--head-dim") == 1);
 
   CHECK(run_attune({"completion", "zsh"}).out.starts_with("#compdef attune"));
   const std::string fish = run_attune({"completion", "fish"}).out;

@@ -114,6 +114,26 @@ TEST_CASE("compare of rows of different runs: the ratio, the command that decide
   CHECK(compare(path, copy, "", {"--json"}).json().at("comparisons").at(0).at("verdict") == "same");
 }
 
+TEST_CASE("compare: a database and itself are the same, whether raced or not, and of how few samples", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "tuning.db").string();
+  const bool raced = GENERATE(false, true);
+  {
+    attune::TuningDatabase database(path);
+    attune::Measurement row = attune::test::example_measurement(kProblem, kA);
+    row.samples_us = {100};
+    row.clocks_mhz = {1600};
+    row.summarize();
+    if (raced) row.race = row.created_at;
+    row.place = raced ? 1 : 0;
+    database.append(row);
+  }
+  const nlohmann::json comparison = compare(path, path, "", {"--json"}).json().at("comparisons").at(0);
+  CHECK(comparison.at("verdict") == "same");
+  CHECK(comparison.at("time_ratio") == 1);
+  CHECK_THAT(compare(path, path, "").out, ContainsSubstring("the same: both are one and the same stored result"));
+}
+
 TEST_CASE("compare: the margin is a choice, and other circumstances are told", "[nogpu]") {
   const attune::test::TemporaryFolder folder;
   const std::string path = (folder / "tuning.db").string();

@@ -74,6 +74,23 @@ std::string between(const std::string& text, const std::string& open, const std:
 
 }  // namespace
 
+TEST_CASE("report of a device that names no possible number of SMs", "[nogpu]") {
+  const TemporaryFolder folder;
+  const std::string database = (folder / "tuning.db").string(), page = (folder / "report.html").string();
+  const int sms = GENERATE(-1, 0, 10'001, 2147483647);
+  fill(database);
+  Measurement row = example_measurement(kProblem, "sm80 q64 kv64 w4 st2");
+  row.sm_count = sms;
+  attune::TuningDatabase(database).append(row);
+  const CommandResult made = run_attune({"report", "--database", database, "--output", page}, kNoGpu);
+  INFO(sms << ": " << made.err);
+  CHECK(made.status == 0);
+  CHECK_THAT(made.err, !ContainsSubstring("vector"));
+  const nlohmann::json devices = data_of(read_file(page)).at("devices");
+  CHECK(devices.size() == 3);
+  for (const nlohmann::json& device : devices) CHECK(device.at("known") == (device.at("sm_count") != sms));
+}
+
 TEST_CASE("report: one page of a database", "[nogpu]") {
   const TemporaryFolder folder;
   const std::string database = (folder / "tuning.db").string(), page = (folder / "report.html").string();

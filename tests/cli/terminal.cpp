@@ -3,6 +3,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
+#include "tests/tuner/database/kernel_packs.h"
 #include "tests/tuner/test_files.h"
 #include "tuner/database/tuning_database.h"
 
@@ -13,10 +14,10 @@ using attune::TuningDatabase;
 namespace {
 
 // A title that a terminal would set, a cleared screen, CSI as one C1 control, an override of the writing direction, a
-// byte that is no UTF-8.
+// byte that is no UTF-8, a line of its own.
 const std::string kHostile =
     "\x1b]0;owned\x07\x1b[2J\xc2\x9b"
-    "31m\xe2\x80\xaeko\xff\r";
+    "31m\xe2\x80\xaeko\xff\r\nforged line";
 
 bool is_quiet(const std::string& text) {
   const auto obeyed = [](char c) {
@@ -25,6 +26,9 @@ bool is_quiet(const std::string& text) {
   return std::none_of(text.begin(), text.end(), obeyed) && text.find("\xc2\x9b") == std::string::npos &&
          text.find("\xe2\x80\xae") == std::string::npos && text.find('\xff') == std::string::npos;
 }
+
+// What is one line of a report begins no other.
+bool is_unforged(const std::string& text) { return ("\n" + text).find("\nforged") == std::string::npos; }
 
 }  // namespace
 
@@ -65,6 +69,8 @@ TEST_CASE("no verb sends a foreign database's control characters to the terminal
       CHECK(result.status <= 1);
       CHECK(is_quiet(result.out));
       CHECK(is_quiet(result.err));
+      CHECK(is_unforged(result.out));
+      CHECK(is_unforged(result.err));
       if (json) CHECK(result.json().is_object());
     }
   }
@@ -73,4 +79,27 @@ TEST_CASE("no verb sends a foreign database's control characters to the terminal
   const CommandResult named = run_attune({"compare", config, "no" + kHostile + ".db", "--database", path}, kNoGpu);
   CHECK(named.status == 2);
   CHECK(is_quiet(named.err));
+}
+
+TEST_CASE("what a foreign pack says of itself forges no line of what is shown of it", "[nogpu]") {
+  const attune::test::TemporaryFolder folder;
+  const std::string path = (folder / "model.attune").string();
+  attune::PackContents contents =
+      attune::test::example_pack({{"forward bf16 b1 hq2 sq1000 d64", "sm80 q64 kv64 w4 st2"}});
+  for (std::string* text : {&contents.manifest.attune_version, &contents.manifest.templates_hash,
+                            &contents.manifest.target, &contents.manifest.device, &contents.manifest.arch,
+                            &contents.manifest.compiler, &contents.picks[0].origin, &contents.picks[0].detail,
+                            &contents.picks[0].source_hash, &contents.kernels[0].entry, &contents.kernels[0].log})
+    *text += kHostile;
+  attune::write_kernel_pack(path, contents);
+  for (const bool json : {false, true}) {
+    std::vector<std::string> arguments = {"pack", "--show", path};
+    if (json) arguments.push_back("--json");
+    const CommandResult shown = run_attune(arguments, kNoGpu);
+    INFO(shown.out << shown.err);
+    CHECK(shown.status == 1);  // of another version
+    CHECK(is_quiet(shown.out));
+    CHECK(is_unforged(shown.out));
+    CHECK(is_unforged(shown.err));
+  }
 }

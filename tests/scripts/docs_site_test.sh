@@ -17,6 +17,11 @@ fi
 for page in index docs/install docs/kernels examples/ladder templates/index; do
   grep -q '<h1 id=' "$folder/site/$page.html" || fail "$page.html has no heading"
 done
+if command -v node >/dev/null; then
+  node "$source/tests/scripts/docs_site_search.js" "$folder/site" || fail "the search does not work without a server"
+else
+  echo "without node the site's search was not run"
+fi
 "$source/scripts/docs-site" "$folder/site" >/dev/null || fail "the site is not built again over its own pages"
 
 mkdir "$folder/mine"

@@ -37,4 +37,32 @@ make_toolkit no_nvrtc 12060 12 6;  rm "$folder/no_nvrtc/lib64/libnvrtc.so.12";  
 make_toolkit broken 12060 12 6;    echo x >"$folder/broken/lib64/libnvrtc.so.12";  expect broken 1 "does not load"
 make_toolkit nameless "" 12 6;     expect nameless 1 "names no CUDA_VERSION"
 expect missing 1 "no cuda.h"
+
+# Without apt: a folder of programs in which there is none, and a compiler that finds what is not to be missing.
+mkdir "$folder/bin"
+for program in bash sh dirname tr sed mkdir rm cat printf uname readlink head git cmake python3; do
+  ln -s "$(type -P $program)" "$folder/bin/$program"
+done
+cat >"$folder/bin/c++" <<'COMPILER'
+#!/bin/sh
+read -r line
+case $line in $HIDDEN) exit 1 ;; esac
+COMPILER
+chmod +x "$folder/bin/c++"
+# without_apt HIDDEN STATUS TEXT...: headers of this pattern are not there
+without_apt() {
+  local said status part
+  said=$(HIDDEN=$1 PATH=$folder/bin CXX='' "$source_dir/scripts/install-deps" --build "$folder/build" 2>&1)
+  status=$?
+  for part in "${@:3}"; do
+    [[ $said == *"$part"* ]] || { echo "without apt and $1: expected \"$part\", got \"$said\""; failed=1; }
+  done
+  [ $status = "$2" ] || { echo "without apt and $1: expected status $2, got $status and \"$said\""; failed=1; }
+}
+without_apt '*' 1 "no apt-get" "libsqlite3-dev (<sqlite3.h>)" "catch2 (<catch2/catch.hpp> or <catch2/catch_all.hpp>)" "ninja-build (ninja)"
+ln -s "$(type -P true)" "$folder/bin/ninja"
+without_apt '*fmt*' 1 "these are missing: libfmt-dev (<fmt/format.h>)."
+CUDA_HOME=$folder/oldest without_apt none 0 "CUDA toolkit 12.4"
+rm "$folder/bin/c++"
+without_apt none 1 "g++ (c++)"
 exit $failed

@@ -11,6 +11,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "tuner/cli/help_text.h"
 #include "tuner/cli/suggestion.h"
 
 namespace attune::cli {
@@ -186,13 +187,23 @@ DeclaredOption CommandLine::add_flag(const std::string& name, bool& value, const
   return {app_->add_flag(name, value, help), words_.get()};
 }
 
+namespace {
+
+// By CLI11's name of its type.
+bool is_number(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT");
+}
+
+}  // namespace
+
 CommandLine::Description CommandLine::describe() const {
   Description made{app_->get_name(), app_->get_description(), {}, {}};
   for (const CLI::Option* option : static_cast<const CLI::App*>(app_)->get_options()) {
     const auto words = words_->find(option);
     const bool named = !option->get_lnames().empty();
     made.options.push_back({named ? "--" + option->get_lnames().front() : option->get_name(), option->get_description(),
-                            option->get_items_expected_max() > 0,
+                            option->get_items_expected_max() > 0, is_number(*option),
                             words == words_->end() ? std::vector<std::string>() : words->second});
   }
   for (const auto& verb : verbs_) {
@@ -200,6 +211,9 @@ CommandLine::Description CommandLine::describe() const {
   }
   return made;
 }
+
+// Of the verb that was read.
+std::string CommandLine::help() const { return wrapped_help(app_->help(), help_columns_); }
 
 CommandLine::Outcome CommandLine::parse(int argc, const char* const* argv) {
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
@@ -211,24 +225,27 @@ CommandLine::Outcome CommandLine::parse(int argc, const char* const* argv) {
     return {Outcome::Kind::refused,
             fmt::format("{}; `{} --help` lists what it takes",
                         no_value ? fmt::format("{} must not be empty", word) : unknown_flag(argv[i], where),
-                        full_name(where))};
+                        full_name(where)),
+            ""};
   }
   try {
     app_->parse(argc, argv);
     return {};
   } catch (const CLI::CallForVersion& asked) {
-    return {Outcome::Kind::asked, std::string(asked.what()) + "\n"};
+    return {Outcome::Kind::asked, std::string(asked.what()) + "\n", ""};
   } catch (const CLI::Success&) {
     const CLI::App& where = innermost(*app_);
     const std::vector<std::string> unread = where.remaining();
     const bool unknown = std::any_of(unread.begin(), unread.end(), [](const auto& word) { return word != "--json"; });
     if (where.get_require_subcommand_min() > 0 && unknown)
-      return {Outcome::Kind::refused, explain_refusal(CLI::ExtrasError(unread), where)};
-    return {Outcome::Kind::asked, app_->help()};
+      return {Outcome::Kind::refused, explain_refusal(CLI::ExtrasError(unread), where), ""};
+    return {Outcome::Kind::asked, help(), ""};
   } catch (const CLI::ParseError& error) {
     const CLI::App& where = innermost(*app_);
+    const bool bare = where.get_require_subcommand_min() > 0 && where.remaining().empty();
     return {Outcome::Kind::refused,
-            fmt::format("{}; `{} --help` lists what it takes", explain_refusal(error, where), full_name(where))};
+            fmt::format("{}; `{} --help` lists what it takes", explain_refusal(error, where), full_name(where)),
+            bare ? help() : ""};
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -47,6 +48,8 @@ class CommandLine {
   void mask_probabilities();
   void set_footer(const std::string& text);
   void set_version(const std::string& text);
+  /// Help has lines of at most so many columns, where words allow it.
+  void set_help_columns(std::size_t columns) { help_columns_ = columns; }
 
   /// T: std::string (must not be empty), std::vector<std::string>, double, int, std::int64_t, std::uint64_t, or
   /// std::optional of a number. Whole numbers are decimal and must fit.
@@ -58,6 +61,7 @@ class CommandLine {
     enum class Kind { parsed, asked, refused };  ///< asked: for help or the version
     Kind kind = Kind::parsed;
     std::string text;  ///< what was asked for, or what is wrong and where to read on
+    std::string help;  ///< of a program or verb that was called without a word; else empty
   };
   Outcome parse(int argc, const char* const* argv);
   /// Whether this verb was among what parse() read.
@@ -67,7 +71,7 @@ class CommandLine {
   struct Description {
     struct Option {
       std::string name, help;  ///< the name with its dashes; without them for a position
-      bool takes_value = false;
+      bool takes_value = false, is_number = false;
       std::vector<std::string> words;
     };
     std::string name, help;
@@ -79,7 +83,10 @@ class CommandLine {
  private:
   CommandLine(CLI::App* app, std::shared_ptr<WordsOfOptions> words);
 
+  std::string help() const;
+
   std::unique_ptr<CLI::App> own_;  // of the program
+  std::size_t help_columns_ = 100;
   CLI::App* app_;
   std::shared_ptr<WordsOfOptions> words_;  // one for the program and all its verbs
   std::vector<std::unique_ptr<CommandLine>> verbs_;

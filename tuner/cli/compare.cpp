@@ -170,7 +170,7 @@ class Racer {
     pair.caveats.clear();
     pair.in_turns = true;
     if (pair.a.config == pair.b.config) {
-      pair.comparison = {Verdict::same, 1, Interval{1, 1}, ""};
+      pair.comparison = {Verdict::same, 1, Interval{1, 1}, "both are the same config"};
       return;
     }
     TrialBench bench(device_, options_.spread.apply(pair.a.problem), options_.problem.seed());

@@ -70,7 +70,7 @@ std::string describe_verdict(const ComparedPair& pair) {
     case Verdict::slower:
       return fmt::format("A is slower: {:.1f} % more time ({})", (comparison.ratio - 1) * 100, interval);
     case Verdict::same:
-      return fmt::format("the same ({})", interval);
+      return comparison.reason.empty() ? fmt::format("the same ({})", interval) : "the same: " + comparison.reason;
     case Verdict::undecidable:
       break;
   }

@@ -83,9 +83,9 @@ int list(const DatabaseOptions& options) {
                       options.config.hint_of_presets(count)));
   }
   for (const TuningDatabase::Entry& entry : entries) {
-    print(fmt::format("{:<56} {} ({} SMs): {} results, {} ok{}\n", canonical_text(entry.problem), entry.device,
-                      entry.sm_count, entry.rows, entry.ok,
-                      entry.raced > 0 ? fmt::format(", {} from a race", entry.raced) : ""));
+    print_line(fmt::format("{:<56} {} ({} SMs): {} results, {} ok{}", canonical_text(entry.problem), entry.device,
+                           entry.sm_count, entry.rows, entry.ok,
+                           entry.raced > 0 ? fmt::format(", {} from a race", entry.raced) : ""));
   }
   return kOk;
 }

@@ -266,8 +266,8 @@ int prune(const MaintenanceOptions& options) {
     return kOk;
   }
   for (const PrunedRow& row : result.removed) {
-    print(fmt::format("{}: {} on {} ({} SMs), {}, of {}\n", row.problem, row.config, row.device, row.sm_count,
-                      row.status, row.created_at));
+    print_line(fmt::format("{}: {} on {} ({} SMs), {}, of {}", row.problem, row.config, row.device, row.sm_count,
+                           row.status, row.created_at));
   }
   print(fmt::format("{} rows {}, {} kept\n", result.removed.size(), options.dry_run ? "would be removed" : "removed",
                     result.kept));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "generator/error.h"
+#include "runtime/system/printable.h"
 #include "tuner/cli/config_options.h"
 #include "tuner/cli/device_options.h"
 #include "tuner/cli/exit_status.h"
@@ -100,14 +101,14 @@ void print_text(const std::vector<Line>& lines) {
     std::string text;
     for (const TuningState state : {TuningState::tuned, TuningState::stale, TuningState::failed, TuningState::missing})
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", of_model[state], to_string(state));
-    print_field(fmt::format("{} ({} SMs)", model.device, model.sm_count), text);
+    print_field(printable_line(fmt::format("{} ({} SMs)", model.device, model.sm_count)), text);
   }
   for (const Line& line : lines) {
     if (line.found.state == TuningState::tuned) continue;
-    print(fmt::format("{:<8} {} ({} SMs)  {}{}{}\n", to_string(line.found.state), line.model.device,
-                      line.model.sm_count, canonical_text(line.named.problem),
-                      line.named.name.empty() ? "" : fmt::format("  [{}]", line.named.name),
-                      line.found.why.empty() ? "" : fmt::format(": {}", line.found.why)));
+    print_line(fmt::format("{:<8} {} ({} SMs)  {}{}{}", to_string(line.found.state), line.model.device,
+                           line.model.sm_count, canonical_text(line.named.problem),
+                           line.named.name.empty() ? "" : fmt::format("  [{}]", line.named.name),
+                           line.found.why.empty() ? "" : fmt::format(": {}", line.found.why)));
   }
 }
 

@@ -151,7 +151,7 @@ void print_candidate(const Explained& candidate, std::size_t width) {
     if (candidate.occupancy) line += ", " + describe_occupancy(*candidate.occupancy);
   }
   print(line + "\n");
-  if (candidate.row && !candidate.why_not.empty()) print(fmt::format("      {}\n", candidate.why_not));
+  if (candidate.row && !candidate.why_not.empty()) print_line("      " + candidate.why_not);
 }
 
 }  // namespace

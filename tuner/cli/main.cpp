@@ -6,9 +6,11 @@
 #include "generator/error.h"
 #include "runtime/system/standard_streams.h"
 #include "tuner/cli/exit_status.h"
+#include "tuner/cli/help_text.h"
 #include "tuner/cli/output.h"
 #include "tuner/cli/verb.h"
 #include "tuner/database/measurement.h"
+#include "tuner/trial/worker_process.h"
 
 namespace attune::cli {
 
@@ -41,6 +43,7 @@ int report_error(std::string_view code, const std::string& message, bool json, E
 int run(int argc, char** argv) {
   CommandLine program("Generates, proves and tunes FlashAttention kernels.", "attune");
   program.require_verb();
+  program.set_help_columns(help_columns());
   program.set_version(std::string(attune_version()));
   program.set_footer(
       "Example:\n  attune check --heads 4 --seq 300 --head-dim 64 --causal\n`attune VERB --help` describes a verb. "
@@ -73,8 +76,10 @@ int run(int argc, char** argv) {
     }
     return kOk;
   }
-  if (outcome.kind == CommandLine::Outcome::Kind::refused)
+  if (outcome.kind == CommandLine::Outcome::Kind::refused) {
+    if (!outcome.help.empty() && !json) print_message(outcome.help);
     return report_error("invalid_argument", outcome.text, json, kBadInput);
+  }
   for (const Verb& verb : verbs) {
     if (!verb.line->parsed()) continue;
     try {
@@ -99,6 +104,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   attune::keep_standard_descriptors();
   attune::survive_failed_writes();
+  attune::be_attune_command();
   const int status = attune::cli::run(argc, argv);
   // A full disk or a closed pipe: a document that was cut off is no success.
   return attune::cli::report_lost_results() ? status : attune::cli::kBadInput;

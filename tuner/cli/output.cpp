@@ -82,7 +82,17 @@ std::string json_text(const Json& document, int indent) {
 
 void print(std::string_view text) { write_results(printable(text)); }
 
-void print_field(std::string_view name, std::string_view value) { print(fmt::format("{:<14} {}\n", name, value)); }
+void print_line(std::string_view line) { print(printable_line(line) + "\n"); }
+
+void print_field(std::string_view name, std::string_view value) {
+  constexpr std::size_t kNameWidth = 14;
+  std::string text = fmt::format("{:<{}} ", name, kNameWidth);
+  for (const char c : value) {
+    text += c;
+    if (c == '\n') text.append(kNameWidth + 1, ' ');
+  }
+  print(text + "\n");
+}
 
 bool report_lost_results() noexcept {
   const std::string why = flush_standard_output();

@@ -49,7 +49,10 @@ void print_json(const Json& document);
 std::string json_text(const Json& document, int indent = -1);
 /// On stdout as printable() has it, as the functions above and below do.
 void print(std::string_view text);
-/// "config      sm80 q128 kv64 w4 st2": one line of a human report.
+/// A line of stdout as printable_line() has it: what a file or a database says in it begins no other line.
+void print_line(std::string_view line);
+/// "config         sm80 q128 kv64 w4 st2": a line of a human report. What follows a newline in a value is indented, so
+/// that it is no field of its own.
 void print_field(std::string_view name, std::string_view value);
 
 /// For the end of the process: writes out what was printed on stdout. If any of it was lost it says so on stderr and

@@ -209,8 +209,8 @@ int show(const PackOptions& options) {
     print_field("pack", options.show);
     print_manifest(pack.manifest(), pack.picks().size(), pack.kernels());
     for (const PackPick& pick : pack.picks()) {
-      print(fmt::format("  {:<56} {}  ({}{}{})\n", canonical_text(pick.problem), canonical_text(pick.config),
-                        pick.origin, pick.detail.empty() ? "" : ": ", pick.detail));
+      print_line(fmt::format("  {:<56} {}  ({}{}{})", canonical_text(pick.problem), canonical_text(pick.config),
+                             pick.origin, pick.detail.empty() ? "" : ": ", pick.detail));
     }
     print_field("content", fmt::format("whole, {}", pack.content_hash()));
     print_field("usable", why_not.empty() ? "by this version" : "no: " + why_not);

@@ -91,7 +91,9 @@ std::vector<std::string> remarks(const Json& data, const ReportRequest& request)
   }
   if (!measured) said.push_back("nothing was measured: its times are the cost model's estimates");
   if (unreadable > 0)
-    said.push_back(fmt::format("{} rows are of a newer version of Attune and are not shown", unreadable));
+    said.push_back(fmt::format(
+        "{} rows are not shown: a newer version of Attune wrote them, or they do not count, as `attune db doctor` says",
+        unreadable));
   if (left_out > 0)
     said.push_back(fmt::format("{} rows are left out of the pictures of single searches; --rows takes more", left_out));
   for (const Json& file : data.at("peer_files")) {

@@ -10,33 +10,20 @@
 
 #include "generator/error.h"
 #include "runtime/system/child_program.h"
+#include "runtime/system/scratch_folder.h"
 
 namespace attune::cli {
 namespace {
 
 constexpr std::size_t kMostSassBytes = std::size_t{256} << 20;
 
-/// A folder that is removed with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "attune-XXXXXX").string();
-    if (!::mkdtemp(name.data())) {
-      throw Error(ErrorCode::io, fmt::format("cannot create a temporary folder {}: {}", name, std::strerror(errno)));
-    }
-    path_ = name;
+ScratchFolder folder_for_sass() {
+  try {
+    return {temporary_files(), "attune-sass-"};
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error(ErrorCode::io, error.what());
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+}
 
 }  // namespace
 
@@ -64,7 +51,7 @@ std::string disassemble(const std::string& cubin) {
         "SASS needs nvdisasm, which is not in PATH, $CUDA_HOME/bin or /usr/local/cuda/bin: install the CUDA toolkit's "
         "cuda-nvdisasm package, or set ATTUNE_NVDISASM to the program");
   }
-  const TemporaryFolder folder;
+  const ScratchFolder folder = folder_for_sass();
   const std::filesystem::path file = folder.path() / "kernel.cubin";
   std::ofstream written(file, std::ios::binary);
   if (!written.write(cubin.data(), static_cast<std::streamsize>(cubin.size())).flush()) {

@@ -49,6 +49,7 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked, Tu
   if (!tuned.name.empty()) print_field("name", tuned.name);
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
+  if (tuned.error.empty() && !tuned.result) print_field("status", "not begun: the list was interrupted before");
   if (!tuned.result) return;
   const SweepResult& result = *tuned.result;
   print_field("device", device.is_cuda() ? fmt::format("{} {}", device.name, device.spec.name)

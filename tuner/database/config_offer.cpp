@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "generator/generate.h"
+#include "runtime/system/printable.h"
 
 namespace attune {
 namespace {
@@ -115,7 +116,8 @@ std::string describe(const ConfigOffer& offer, const std::string& stale) {
   std::string changes;
   for (const std::string& change : offer.changes) changes += ", " + change;
   return fmt::format(
-      "{}{}{}{}, {}{}{}{}", other_device ? fmt::format("{} with {} SMs: ", from.shape.device, from.shape.sm_count) : "",
+      "{}{}{}{}, {}{}{}{}",
+      other_device ? fmt::format("{} with {} SMs: ", printable_line(from.shape.device), from.shape.sm_count) : "",
       from.shape.problem, from.shape.same_problem ? "" : fmt::format(", at distance {:.2f}", from.shape.distance),
       offer.row.rigor == Rigor::estimate ? ", by the cost model" : fmt::format(", {:.1f} us", offer.row.median_us),
       from.title, changes, stale.empty() ? "" : "; stale: ", stale);

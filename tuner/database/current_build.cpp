@@ -80,13 +80,13 @@ std::string CurrentBuild::why_stale(const Measurement& row, const DeviceSpec& as
       reasons.push_back("its config has no kernel any more");
     } else if (!is_of_source(row, source, templates_)) {
       reasons.push_back(
-          fmt::format("its kernel was another one (source {}, now {})", printable(row.source_hash), source));
+          fmt::format("its kernel was another one (source {}, now {})", printable_line(row.source_hash), source));
     }
     if (!compiler_.empty() && row.compiler != compiler_)
-      reasons.push_back(fmt::format("it was compiled by {}, not by {}", printable(row.compiler), compiler_));
+      reasons.push_back(fmt::format("it was compiled by {}, not by {}", printable_line(row.compiler), compiler_));
   }
   if (row.attune_version != version_)
-    reasons.push_back(fmt::format("it is of Attune {}, not of {}", printable(row.attune_version), version_));
+    reasons.push_back(fmt::format("it is of Attune {}, not of {}", printable_line(row.attune_version), version_));
   return fmt::format("{}", fmt::join(reasons, ", and "));
 }
 

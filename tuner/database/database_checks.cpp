@@ -29,8 +29,11 @@ std::string newer_sentence(const fs::path& path, const SchemaFacts& facts) {
       path.string(), facts.version, schema_version());
 }
 
-void check_integrity(Connection& connection) {
-  const std::string verdict = connection.text("PRAGMA quick_check(1)");
+namespace {
+
+// The first thing that one of SQLite's checks finds, as a Failure.
+void require_ok(Connection& connection, const char* check) {
+  const std::string verdict = connection.text(check);
   if (verdict == "ok") return;
   // A page that could not be read is told in the same way as one that is damaged.
   constexpr std::string_view kCode = "error code=";
@@ -42,6 +45,12 @@ void check_integrity(Connection& connection) {
   const std::size_t heading = verdict.find(kHeading);
   throw Failure{SQLITE_CORRUPT, heading == std::string::npos ? verdict : verdict.substr(heading + kHeading.size())};
 }
+
+}  // namespace
+
+void check_integrity(Connection& connection) { require_ok(connection, "PRAGMA quick_check(1)"); }
+
+void check_indices(Connection& connection) { require_ok(connection, "PRAGMA integrity_check(1)"); }
 
 SchemaFacts usable_schema(const fs::path& path, Connection& connection) {
   SchemaFacts facts = inspect_schema(connection);

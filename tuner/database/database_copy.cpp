@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
-#include <stdlib.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <system_error>
 
+#include "runtime/system/scratch_folder.h"
 #include "tuner/database/file_state.h"
 
 namespace attune {
@@ -22,27 +20,15 @@ using sqlite::Failure;
 
 constexpr int kMostAttempts = 20;  // to copy a file that others write to
 
-// A folder of this process alone, and what is in it, gone with the object.
-class PrivateFolder {
- public:
-  explicit PrivateFolder(const fs::path& parent) {
-    std::string name = (parent / "attune-read-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      throw Failure{SQLITE_CANTOPEN,
-                    fmt::format("it cannot be copied into {} ({})", parent.string(), std::strerror(errno))};
-    path_ = name;
+// Where a private copy may be made; those of killed processes go away first.
+ScratchFolder folder_below(const fs::path& parent) {
+  try {
+    return {parent, "attune-read-"};
+  } catch (const fs::filesystem_error& error) {
+    throw Failure{SQLITE_CANTOPEN,
+                  fmt::format("it cannot be copied into {} ({})", parent.string(), error.code().message())};
   }
-  ~PrivateFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+}
 
 void copy_database(const fs::path& from, const fs::path& to) {
   sqlite::RawFile source(from);
@@ -60,7 +46,7 @@ void copy_database(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 std::unique_ptr<Connection> connect_to_copy(const fs::path& path, const fs::path& parent) {
-  const PrivateFolder folder(parent);
+  const ScratchFolder folder = folder_below(parent);
   const fs::path copy = folder.path() / "copy.db";
   for (int attempt = 1;; ++attempt) {
     const FileState before = state_of(path);

@@ -13,6 +13,7 @@
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_state.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/journal_mode.h"
 #include "tuner/database/keep_aside.h"
 #include "tuner/database/live_files.h"
 
@@ -31,24 +32,6 @@ std::unique_ptr<Connection> connect_to_image(std::string_view image) {
   const int code = sqlite3_deserialize(connection->handle(), "main", bytes, size, size, SQLITE_DESERIALIZE_READONLY);
   if (code != SQLITE_OK) sqlite::fail(code, sqlite3_errmsg(connection->handle()));
   return connection;
-}
-
-void choose_journal(const fs::path& path, Connection& connection) {
-  if (file_system_of(folder_of(path)).network) {
-    connection.execute("PRAGMA journal_mode = DELETE");
-    return;
-  }
-  // The busy handler is not asked while the mode changes: several programs may begin the same file at once.
-  constexpr int kPatience = kBusyMilliseconds / 10;
-  for (int attempt = 0;; ++attempt) {
-    try {
-      connection.execute("PRAGMA journal_mode = WAL");
-      return;
-    } catch (const Failure& failure) {
-      if (failure.primary() != SQLITE_BUSY || attempt == kPatience) throw;
-      sqlite3_sleep(10);
-    }
-  }
 }
 
 }  // namespace
@@ -305,6 +288,7 @@ std::string DatabaseFile::not_ours_because() {
       if (!inspect_schema(connection).is_attunes()) usable_schema(path_, connection);
       check_integrity(connection);
       begun_ = !usable_schema(path_, connection).empty;
+      check_indices(connection);
     });
   } catch (const Failure& failure) {
     if (!is_corruption(failure) || header.application() == kApplicationId) throw;
@@ -323,6 +307,7 @@ void DatabaseFile::connect_to_shipped() {
   if (!checked_) check_integrity(*connection);
   const SchemaFacts facts = usable_schema(path_, *connection);
   if (facts.empty) throw Failure{SQLITE_NOTADB, "it is empty"};
+  if (!checked_ && is_file) check_indices(*connection);
   read_as_newest(*connection, facts.version);
   checked_ = true;
   writing_ = std::move(connection);
@@ -336,6 +321,7 @@ void DatabaseFile::connect_for_reading() {
     if (!checked_) check_integrity(connection);
     const SchemaFacts facts = usable_schema(path_, connection);
     begun_ = !facts.empty;
+    if (!checked_) check_indices(connection);
     read_as_newest(connection, facts.version);
   } catch (const std::bad_alloc&) {
     reading_.reset();  // half made
@@ -353,6 +339,7 @@ void DatabaseFile::connect_for_writing() {
     if (!checked_) check_integrity(*writing_);
     if (const SchemaFacts facts = usable_schema(path_, *writing_); facts.is_newer())
       throw Failure{kNewerSchema, newer_sentence(path_, facts)};
+    if (!checked_) check_indices(*writing_);
     choose_journal(path_, *writing_);
     // Durable when a commit returns, power cuts included.
     writing_->execute("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");

@@ -80,7 +80,7 @@ class DatabaseFile {
   bool writes_ = false;
 
   StateMutex mutex_;      // guards what follows
-  bool checked_ = false;  // its pages were looked at once
+  bool checked_ = false;  // its pages and indices were looked at once
   ReadingConnection::Manner manner_ = ReadingConnection::Manner::in_place;
   std::unique_ptr<sqlite::Connection> writing_;  // or to the shipped file
   std::unique_ptr<ReadingConnection> reading_;

@@ -67,7 +67,8 @@ void require_type(const std::string& key, const json& value, const json& example
 void require_sound(const Measurement& m) {
   validate(m.problem);
   if (m.device.empty()) malformed("field \"device\" is empty");
-  if (m.sm_count < 1) malformed(fmt::format("field \"sm_count\" is {}, expected at least 1", m.sm_count));
+  if (!is_count_of_sms(m.sm_count))
+    malformed(fmt::format("field \"sm_count\" is {}, expected at least 1 and what a GPU may have", m.sm_count));
   const auto require_quantity = [](const char* key, double value) {
     if (!std::isfinite(value) || std::signbit(value))
       malformed(fmt::format("field \"{}\" holds {}, expected a number of at least 0", key, value));

@@ -51,7 +51,7 @@ std::string holder_of(int file) {
   const ssize_t got = ::pread(file, text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   if (!text.starts_with(kMark) || !text.ends_with('\n')) return "another process";
-  return printable(text.substr(kMark.size(), text.size() - kMark.size() - 1));
+  return printable_line(text.substr(kMark.size(), text.size() - kMark.size() - 1));
 }
 
 }  // namespace

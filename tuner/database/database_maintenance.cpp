@@ -68,6 +68,7 @@ DatabaseContents read_sound(const fs::path& path, Connection& db) {
   DatabaseContents contents;
   const SchemaFacts facts = usable_schema(path, db);
   check_integrity(db);
+  check_indices(db);
   read_as_newest(db, facts.version);
   if (!facts.empty) read_rows(db, contents);
   return contents;
@@ -200,6 +201,7 @@ DatabaseContents salvage(const fs::path& path, Connection& db) {
   read_as_newest(db, version);
   try {
     check_integrity(db);
+    if (facts.differences.empty()) check_indices(db);
     read_rows(db, contents);
   } catch (const Failure& failure) {
     contents = DatabaseContents();

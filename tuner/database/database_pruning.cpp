@@ -129,8 +129,8 @@ PruneResult prune_database(const std::filesystem::path& path, const PruneRules& 
                                       "WHERE m.id IN (SELECT id FROM temp.doomed) {}",
                                       kRowTables, kRowOrder));
       while (query.step()) {
-        result.removed.push_back({query.text(0), query.text(1), query.text(2), query.text(3), query.text(4),
-                                  static_cast<int>(query.integer(5))});
+        result.removed.push_back(
+            {query.text(0), query.text(1), query.text(2), query.text(3), query.text(4), query.int32(5)});
       }
     }
     if (!dry_run) db.execute(kRemoveDoomed);

@@ -28,7 +28,7 @@ StoredRow read_stored(const sqlite::Statement& row) {
   int column = 0;
   stored.problem = row.text(column++);
   m.device = row.text(column++);
-  m.sm_count = static_cast<int>(row.integer(column++));
+  m.sm_count = row.int32(column++);
   stored.config = row.text(column++);
   stored.status = row.text(column++);
   m.reason = row.text(column++);
@@ -40,11 +40,11 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.p20_us = row.real(column++);
   m.p80_us = row.real(column++);
   m.predicted_us = row.real(column++);
-  m.sm_clock_mhz = static_cast<int>(row.integer(column++));
+  m.sm_clock_mhz = row.int32(column++);
   m.error_o = row.real(column++);
   m.error_lse = row.real(column++);
-  m.registers = static_cast<int>(row.integer(column++));
-  m.spill_bytes = static_cast<int>(row.integer(column++));
+  m.registers = row.int32(column++);
+  m.spill_bytes = row.int32(column++);
   m.shared_bytes = static_cast<std::size_t>(row.integer(column++));
   m.compile_ms = row.real(column++);
   m.source_hash = row.text(column++);
@@ -54,7 +54,7 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.attune_version = row.text(column++);
   m.created_at = row.text(column++);
   m.race = row.text(column++);
-  m.place = static_cast<int>(row.integer(column++));
+  m.place = row.int32(column++);
   m.sequence = row.integer(column++);
   m.wide_samples_us = row.numbers<double>(column++);
   m.wide_median_us = row.real(column++);

@@ -13,9 +13,9 @@
 
 #include "generator/lazy_value.h"
 #include "runtime/system/printable.h"
-#include "tuner/database/database_label.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/measurement.h"
+#include "tuner/database/schema_objects.h"
 
 namespace attune {
 namespace {
@@ -188,30 +188,6 @@ static_assert(std::endian::native == std::endian::little, "the schema stores lit
 static_assert(std::is_same_v<decltype(Measurement::clocks_mhz)::value_type, std::int32_t>, "the schema stores 32 bits");
 
 constexpr std::int64_t kMostVersions = 10'000;  // a number beyond it is a damaged header, no later Attune
-constexpr int kMostObjects = 1000;              // of a foreign schema that are looked at
-
-struct SchemaObject {
-  std::string table, sql;
-  friend bool operator==(const SchemaObject&, const SchemaObject&) = default;
-};
-using SchemaObjects = std::map<std::pair<std::string, std::string>, SchemaObject>;  // by type and name
-
-// What is in no schema and changes no answer: what SQLite's own ANALYZE leaves, and the label of a system database.
-bool is_beside_schema(const std::string& type, const std::string& sql) {
-  return type == "table" && (sql == kLabelTable || sql == "CREATE TABLE sqlite_stat1(tbl,idx,stat)" ||
-                             sql == "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)");
-}
-
-SchemaObjects objects_of(sqlite::Connection& connection) {
-  SchemaObjects objects;
-  sqlite::Statement query(
-      connection, fmt::format("SELECT type, name, tbl_name, sql FROM main.sqlite_schema LIMIT {}", kMostObjects));
-  while (query.step()) {
-    const std::string type = query.text(0), sql = query.text(3);
-    if (!is_beside_schema(type, sql)) objects.insert_or_assign({type, query.text(1)}, SchemaObject{query.text(2), sql});
-  }
-  return objects;
-}
 
 void take_step(sqlite::Connection& connection, std::int64_t version) {
   if (version == kVersionOfOldWords) respell_configs(connection);

@@ -22,6 +22,7 @@
 #include "tuner/database/measurement.h"
 #include "tuner/database/output_file.h"
 #include "tuner/database/reading_connection.h"
+#include "tuner/database/schema_objects.h"
 #include "tuner/database/sqlite.h"
 #include "tuner/database/text_digest.h"
 
@@ -169,6 +170,26 @@ AttentionProblem by_scale_and_layout(const AttentionProblem& asked) {
   return problem;
 }
 
+// Before anything is read: a column that another schema computes may be of any size. A file that has this schema holds
+// what is read of it, each page once.
+void check_tables(Connection& db) {
+  Connection made(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX);
+  made.execute(kSchema);
+  const SchemaObjects right = objects_of(made), present = objects_of(db);
+  for (auto next = right.rbegin(); next != right.rend(); ++next) {  // tables before their indices
+    const auto& [key, object] = *next;
+    const auto found = present.find(key);
+    const std::string name = key.first + " " + key.second;
+    if (found == present.end()) throw Damage{fmt::format("its {} is missing", name)};
+    if (found->second != object) throw Damage{fmt::format("its {} is not what `attune pack` makes", name)};
+  }
+  for (const auto& [key, object] : present) {
+    if (!right.contains(key))
+      throw Damage{fmt::format("its {} {} is none that `attune pack` makes", key.first, key.second)};
+  }
+  check_integrity(db);
+}
+
 PackContents contents_of(Connection& db, std::string* content_hash, std::vector<PickTexts>* texts) {
   PackContents contents;
   std::map<std::string, std::string> fields;
@@ -236,7 +257,7 @@ KernelPack::KernelPack(const fs::path& path) : path_(path) {
   };
   const auto damaged = [&](const std::string& why) {
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("the pack {} is damaged ({}): {}", path_.string(), printable(why), kMakeAnew));
+                 fmt::format("the pack {} is damaged ({}): {}", path_.string(), printable_line(why), kMakeAnew));
   };
   const FileState before = state_of(path_);
   if (before.inode == 0) {
@@ -283,6 +304,7 @@ void KernelPack::read() {
   std::string stored;
   std::vector<PickTexts> texts;
   try {
+    check_tables(*db);
     contents_ = contents_of(*db, &stored, &texts);
   } catch (const Error& error) {
     throw Damage{error.what()};
@@ -308,11 +330,12 @@ void KernelPack::require_usable(const TemplateSet& templates) const {
   };
   const PackManifest& said = manifest();
   if (said.attune_version != attune_version())
-    refuse(fmt::format("attune {} made it, and this is attune {}", printable(said.attune_version), attune_version()));
+    refuse(
+        fmt::format("attune {} made it, and this is attune {}", printable_line(said.attune_version), attune_version()));
   if (said.templates_hash != hash_of_templates(templates)) {
     refuse(fmt::format("it was made from other kernel templates than those of this {} ({}, here {})",
                        &templates == &TemplateSet::embedded() ? "build" : "ATTUNE_TEMPLATE_DIR",
-                       printable(said.templates_hash), hash_of_templates(templates)));
+                       printable_line(said.templates_hash), hash_of_templates(templates)));
   }
 }
 

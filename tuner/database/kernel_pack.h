@@ -64,9 +64,10 @@ void require_writable_pack(const std::filesystem::path& path, const std::vector<
 /// whole, so that it stays what it was whatever becomes of the file, and crosses forks. Immutable and thread-safe.
 class KernelPack {
  public:
-  /// Reads a file and verifies every byte of it. Throws Error that names the file and says what to do: Error(io) for
-  /// one that is not there or cannot be read, Error(invalid_argument) for one that is no pack or is damaged,
-  /// Error(unsupported) for the format of a newer version.
+  /// Reads a file and compares its tables with those that `attune pack` makes, and what they hold with the hash that
+  /// was written with it. Throws Error that names the file and says what to do: Error(io) for one that is not there or
+  /// cannot be read, Error(invalid_argument) for one that is no pack or is damaged, Error(unsupported) for the format
+  /// of a newer version.
   explicit KernelPack(const std::filesystem::path& path);
 
   /// Throws Error(unsupported), which says what to do, unless this version of Attune made the pack from these

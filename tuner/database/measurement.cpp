@@ -155,6 +155,11 @@ double least_us(const AttentionProblem& problem, const std::string& device, int 
   return std::max(matrix_us, moved / rates.bytes_per_us) / kClockHeadroom;
 }
 
+bool is_count_of_sms(int count) {
+  constexpr int kMost = 10'000;  // fifty times those of today's greatest GPUs
+  return count >= 1 && count <= kMost;
+}
+
 std::string impossibility(const Measurement& m) {
   const auto is_quantity = [](double value) { return std::isfinite(value) && value >= 0; };
   const double quantities[] = {m.median_us, m.p20_us, m.p80_us, m.wide_median_us, m.predicted_us, m.compile_ms};
@@ -173,7 +178,7 @@ std::string impossibility(const Measurement& m) {
   } catch (const Error& error) {
     return fmt::format("its problem is none: {}", error.what());
   }
-  if (m.sm_count < 1) return fmt::format("it names a device of {} SMs", m.sm_count);
+  if (!is_count_of_sms(m.sm_count)) return fmt::format("it names a device of {} SMs", m.sm_count);
   if (m.sequence < 0 || m.sequence > kGreatestSequence)
     return fmt::format("its sequence {} is not one that a database counts to", m.sequence);
   for (const std::string& time : {m.created_at, m.race}) {

@@ -111,6 +111,9 @@ inline constexpr std::int64_t kGreatestForeignSequence = kGreatestSequence / 2;
 /// it was stored is content_hash()'s to say.
 std::string impossibility(const Measurement& measurement);
 
+/// Whether a GPU may have so many SMs.
+bool is_count_of_sms(int count);
+
 /// Why a row that is ok is never picked, in the same way: "its error of 0.5 is beyond the bound of 0.003". Empty if the
 /// errors that were recorded are within the bounds that a trial holds outputs to (runtime/oracle/output_bounds.h).
 std::string error_beyond_bounds(const Measurement& measurement);

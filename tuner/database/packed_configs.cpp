@@ -17,6 +17,7 @@
 #include "generator/generate.h"
 #include "generator/lazy_value.h"
 #include "runtime/cuda/compile_log.h"
+#include "runtime/system/printable.h"
 #include "tuner/database/text_digest.h"
 
 namespace attune {
@@ -58,7 +59,7 @@ std::string names_of(const std::vector<std::shared_ptr<const KernelPack>>& packs
   std::string names;
   for (const auto& pack : packs) {
     names += fmt::format("{}{} is for {} with {} SMs", names.empty() ? "" : ", ", pack->path().string(),
-                         pack->manifest().device, pack->manifest().sm_count);
+                         printable_line(pack->manifest().device), pack->manifest().sm_count);
   }
   return names;
 }
@@ -107,7 +108,8 @@ std::optional<PackedKernel> LoadedPacks::find(const KernelLaunch& launch) const 
     found.compiled.resources.shared_bytes = launch.shared_bytes;
     found.compiled.resources.compile_ms = kernel->compile_ms;
     found.compiled.resources.from_cache = true;
-    found.origin = fmt::format("the pack {}, which {} compiled", pack->path().string(), pack->manifest().compiler);
+    found.origin =
+        fmt::format("the pack {}, which {} compiled", pack->path().string(), printable_line(pack->manifest().compiler));
     return found;
   }
   return std::nullopt;
@@ -129,10 +131,11 @@ std::optional<ConfigChoice> LoadedPacks::pick(const AttentionProblem& asked, con
            infeasibility(problem, config, device).empty();
   };
   const auto choice_of = [&](const KernelPack& pack, const PackPick& row) {
-    return ConfigChoice{row.config, ConfigOrigin::packed,
-                        fmt::format("{} of {}: {}{}{}", canonical_text(row.problem), pack.path().string(), row.origin,
-                                    row.detail.empty() ? "" : ", ", row.detail),
-                        ""};
+    return ConfigChoice{
+        row.config, ConfigOrigin::packed,
+        fmt::format("{} of {}: {}{}{}", canonical_text(row.problem), pack.path().string(), printable_line(row.origin),
+                    row.detail.empty() ? "" : ", ", printable_line(row.detail)),
+        ""};
   };
   bool any_for_device = false;
   for (const auto& pack : packs) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/system/scratch_folder.h"
 #include "tuner/database/database_checks.h"
 #include "tuner/database/database_copy.h"
 
@@ -75,10 +76,8 @@ void ReadingConnection::open_in_place() {
 
 void ReadingConnection::open_copy() {
   locked_ = true;  // nobody else knows it
-  std::error_code error;
-  const fs::path usual = fs::temp_directory_path(error);
   try {
-    connection_ = connect_to_copy(path_, usual.empty() ? "/tmp" : usual);
+    connection_ = connect_to_copy(path_, temporary_files());
   } catch (const Failure& failure) {
     if (failure.primary() != SQLITE_FULL && failure.primary() != SQLITE_CANTOPEN && failure.primary() != SQLITE_IOERR)
       throw;

@@ -217,7 +217,7 @@ std::vector<Ranked> ranked_rows(Connection& db, SoundRows& sound, bool trusted,
   std::vector<std::int64_t> devices;
   Statement device(db, "SELECT id, name, sm_count FROM device");
   while (device.step()) {
-    if (wanted(device.text(1), static_cast<int>(device.integer(2)))) devices.push_back(device.integer(0));
+    if (wanted(device.text(1), device.int32(2))) devices.push_back(device.integer(0));
   }
   const std::string of = fmt::format("[{}]", fmt::join(devices, ","));
   const ProblemSpellings spellings(db);
@@ -238,7 +238,7 @@ std::vector<Ranked> ranked_rows(Connection& db, SoundRows& sound, bool trusted,
     const std::string* const respelled = spellings.respelled(query.integer(16));
     row.ranked = {respelled != nullptr ? *respelled : query.text(1),
                   query.text(2),
-                  static_cast<int>(query.integer(3)),
+                  query.int32(3),
                   query.text(4),
                   row.rigor == 0,
                   query.text(13),

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "attune/log.h"
+#include "runtime/system/printable.h"
 #include "tuner/database/database_rows.h"
 
 namespace attune {
@@ -14,8 +15,8 @@ void SoundRows::note(const sqlite::Statement& query, const std::string& what) {
   const std::lock_guard lock(mutex_);
   if (told_.count(hash) > 0) return;
   to_tell_.push_back(fmt::format("{}: measurement {} (\"{}\" of \"{}\" on {}) {}", path_.string(),
-                                 query.integer(kRowColumnCount + 1), query.text(3), query.text(0), query.text(1),
-                                 what));
+                                 query.integer(kRowColumnCount + 1), printable_line(query.text(3)),
+                                 printable_line(query.text(0)), printable_line(query.text(1)), what));
   told_.insert(hash);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 
 #include "tuner/database/utc_time.h"
@@ -181,6 +182,11 @@ void Statement::reset() {
 }
 
 std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_, column); }
+
+int Statement::int32(int column) const {
+  return static_cast<int>(
+      std::clamp<std::int64_t>(integer(column), std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
+}
 
 double Statement::real(int column) const {
   return sqlite3_column_type(statement_, column) == SQLITE_NULL ? std::nan("")

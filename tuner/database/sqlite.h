@@ -85,6 +85,7 @@ class Statement {
   void reset();  ///< to be bound and run once more; cheaper than preparing it again
 
   std::int64_t integer(int column) const;
+  int int32(int column) const;    ///< the nearest one to what is stored
   double real(int column) const;  ///< NULL becomes NaN
   std::string text(int column) const;
   std::string_view blob(int column) const;  ///< until the next step

@@ -138,7 +138,7 @@ std::vector<TunedShape> tuned_shapes_near(sqlite::Connection& db, const Attentio
     const bool same_text = !problem.packed || text == asked_text;  // others are of the same shape, too
     const double apart = distance(shape, asked, sm_count) + (same_dtype ? 0 : kOtherDtype) + apart_by_features;
     if (!std::isfinite(apart)) continue;  // sizes that no problem has
-    found.push_back({std::move(text), query.text(1), static_cast<int>(query.integer(2)),
+    found.push_back({std::move(text), query.text(1), query.int32(2),
                      same_mask && same_dtype && apart_by_features == 0 && shape == asked && same_text, apart});
   }
   std::sort(found.begin(), found.end(), [&](const TunedShape& a, const TunedShape& b) {

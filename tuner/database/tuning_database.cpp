@@ -245,7 +245,7 @@ std::vector<TuningDatabase::Entry> TuningDatabase::list() const {
       try {
         const AttentionProblem problem = parse_problem(query.text(0));
         const std::string device = query.text(1);
-        const int sm_count = static_cast<int>(query.integer(2));
+        const int sm_count = query.int32(2);
         Entry& entry =
             entries.try_emplace({canonical_text(problem), device, sm_count}, Entry{problem, device, sm_count})
                 .first->second;

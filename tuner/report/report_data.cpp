@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "generator/families/kernel_family.h"
 #include "generator/generate.h"
 #include "tuner/database/tuned_shapes.h"
 #include "tuner/report/model_quality.h"
@@ -20,6 +21,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Entry = TuningDatabase::Entry;
+
+/// By what the kernels of each family multiply.
+Json families() {
+  Json found = Json::array();
+  for (const KernelFamily& family : kernel_families()) {
+    found.push_back({{"word", to_string(family.word)},
+                     {"pass", to_string(family.pass)},
+                     {"instruction", to_string(family.matrix_instruction)}});
+  }
+  return found;
+}
 
 /// Which problems bring all their rows.
 std::vector<bool> with_trials(const ReportRequest& request) {
@@ -117,6 +129,7 @@ Json report_data(const TuningDatabase& database, const ReportRequest& request) {
           {"database", database.path().filename().string()},
           {"near_best", kNearBest},
           {"devices", std::move(devices)},
+          {"families", families()},
           {"fields", report_config_fields()},
           {"columns", report_columns()},
           {"configs", lists.configs.list()},

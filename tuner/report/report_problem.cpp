@@ -42,6 +42,7 @@ std::optional<DeviceSpec> spec_of(const Entry& entry) {
       if (known.name == entry.device) spec = known;
     }
   }
+  if (!is_count_of_sms(entry.sm_count)) return std::nullopt;
   if (spec) spec->sm_count = entry.sm_count;
   return spec;
 }

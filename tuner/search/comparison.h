@@ -32,7 +32,7 @@ struct Comparison {
   Verdict verdict = Verdict::undecidable;  ///< of A against B
   double ratio = 0;                        ///< median of A over median of B; 0 if one of them has no samples
   std::optional<Interval> interval;        ///< of the ratio
-  std::string reason;                      ///< a sentence if it is not decidable
+  std::string reason;                      ///< why it is not decidable, or needs no times; else empty
 };
 
 /// Judges samples of two times, each greater than 0. With intervals [al, ah], [bl, bh] of the two medians, each at half

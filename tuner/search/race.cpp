@@ -251,11 +251,12 @@ double ratio_of_medians(const Measurement& a, const Measurement& b) {
 }
 
 Comparison compare_rows(const Measurement& a, const Measurement& b, const ComparisonOptions& options) {
+  if (content_hash(a) == content_hash(b))
+    return {Verdict::same, 1, Interval{1, 1}, "both are one and the same stored result"};
   const bool both = have_both_spreads(a, b);
   const std::vector<double> of_a = both ? both_spreads(a.samples_us, a.wide_samples_us) : a.samples_us,
                             of_b = both ? both_spreads(b.samples_us, b.wide_samples_us) : b.samples_us;
   if (of_one_race(a, b)) return compare_rounds(of_a, of_b, options);
-  if (content_hash(a) == content_hash(b)) return {Verdict::same, 1, Interval{1, 1}, ""};
   Comparison comparison = compare_times(of_a, of_b, options);
   // Too few samples is reason enough.
   if (comparison.interval)

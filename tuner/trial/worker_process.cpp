@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -245,9 +246,23 @@ WorkerAnswer WorkerProcess::ask(const std::string& request, double timeout_secon
   }
 }
 
+namespace {
+
+std::atomic<bool> is_attune_command{false};
+
+}  // namespace
+
+void be_attune_command() noexcept { is_attune_command = true; }
+
 std::string find_attune_command() {
   namespace fs = std::filesystem;
   if (const char* named = std::getenv("ATTUNE_COMMAND"); named && *named) return named;
+  if (is_attune_command) {
+    constexpr const char* kThisProgram = "/proc/self/exe";  // also where its file was renamed or removed meanwhile
+    std::error_code error;
+    const fs::path self = fs::read_symlink(kThisProgram, error);
+    return is_program(self) ? self.string() : kThisProgram;
+  }
   Dl_info place{};
   std::string file;
   if (::dladdr(reinterpret_cast<void*>(&find_attune_command), &place) != 0 && place.dli_fname) file = place.dli_fname;

@@ -64,8 +64,12 @@ class WorkerProcess {
   std::string received_;
 };
 
-/// $ATTUNE_COMMAND, else the executable that this code is in, if its name is attune; else `attune` in the folder of the
-/// executable or library that this code is in, or in ../bin of it. Throws Error(io) that says how to name one.
+/// For the main() of the attune command: find_attune_command() then finds this executable, whatever it is called.
+void be_attune_command() noexcept;
+
+/// $ATTUNE_COMMAND, else this executable, if it is the attune command or its name is attune; else `attune` in the
+/// folder of the executable or library that this code is in, or in ../bin of it. Throws Error(io) that says how to name
+/// one.
 std::string find_attune_command();
 
 }  // namespace attune

@@ -5,6 +5,7 @@
 #include "tests/catch.h"
 
 using attune::printable;
+using attune::printable_line;
 
 TEST_CASE("printable text: nothing of it is obeyed by a terminal, all else stays", "[nogpu]") {
   CHECK(printable("") == "");
@@ -27,6 +28,12 @@ TEST_CASE("printable text: nothing of it is obeyed by a terminal, all else stays
   CHECK(printable("\xe0\x80\x9b") == "\\xe0\\x80\\x9b");
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+}
+
+TEST_CASE("a printable line: nothing in it begins another one", "[nogpu]") {
+  CHECK(printable_line("") == "");
+  CHECK(printable_line("H200\nusable   by this version\t\r") == "H200\\x0ausable   by this version\\x09\\x0d");
+  CHECK(printable_line("\xc2\xb5s \\n") == "\xc2\xb5s \\n");
 }
 
 TEST_CASE("printable text: of every two bytes nothing below a space comes through, and twice is once", "[nogpu]") {

@@ -11,6 +11,7 @@
 #include "tests/tuner/database/database_files.h"
 #include "tests/tuner/database/reading_files.h"
 #include "tests/tuner/test_files.h"
+#include "tuner/database/database_doctor.h"
 #include "tuner/database/database_maintenance.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/tuning_database.h"
@@ -98,6 +99,39 @@ void flip_bits(std::size_t step, int others) {
 }
 
 }  // namespace
+
+TEST_CASE("a changed bit of an index is told, where lookups by it would find nothing", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "tuning.db", changed = folder / "changed.db";
+  write_rows(file, 3);
+  const Measurement example = numbered(0);
+  const std::string whole = bytes_of(file);
+  int flips = 0;
+  // Each of them is in a table and in an index of it.
+  for (const std::string& text :
+       {canonical_text(example.problem), canonical_text(example.config), example.device, content_hash(example)}) {
+    for (std::size_t at = whole.find(text); at != std::string::npos; at = whole.find(text, at + 1)) {
+      std::string bytes = whole;
+      bytes[at + text.size() - 1] = static_cast<char>(bytes[at + text.size() - 1] ^ 1);
+      std::ofstream(changed, std::ios::binary | std::ios::trunc) << bytes;
+      INFO("\"" << text << "\" at byte " << at);
+      ++flips;
+      const auto database = TuningDatabase::open_for_reading(changed);
+      REQUIRE(database->notes().size() == 1);
+      CHECK_THAT(database->notes()[0], ContainsSubstring("is corrupt") && ContainsSubstring("index"));
+      const DatabaseDiagnosis diagnosis = examine_database(changed);
+      REQUIRE_FALSE(diagnosis.findings.empty());
+      CHECK(diagnosis.findings[0].check == "integrity");
+      CHECK_THROWS_WITH(read_database(changed), ContainsSubstring("index"));
+      const DatabaseContents saved = read_database(changed, Damage::salvage);
+      CHECK_FALSE(saved.damage.empty());
+      CHECK(static_cast<std::int64_t>(saved.rows.size()) + saved.changed == 3);  // changed: the bit is the table's
+      CHECK_FALSE(TuningDatabase::open_shipped(changed)->notes().empty());
+      CHECK_THAT(TuningDatabase(changed).notes().at(0), ContainsSubstring("it is kept as"));
+    }
+  }
+  CHECK(flips >= 8);
+}
 
 TEST_CASE("a changed bit of the header or elsewhere crashes nothing, and no changed row is exported", "[nogpu]") {
   flip_bits(3, 100);  // of each byte two or three bits

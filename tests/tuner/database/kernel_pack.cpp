@@ -172,13 +172,37 @@ TEST_CASE("a pack that was cut off or changed anywhere is damaged", "[nogpu]") {
   CHECK_THAT(changed("DELETE FROM pick WHERE problem LIKE 'forward%'"), has_another_hash);
   CHECK_THAT(changed("UPDATE manifest SET value = 'NVIDIA H200' WHERE name = 'device'"), has_another_hash);
   CHECK_THAT(changed("DELETE FROM manifest WHERE name = 'arch'"), ContainsSubstring("its manifest lacks arch"));
-  CHECK_THAT(changed("DROP TABLE kernel"), ContainsSubstring("no such table: kernel"));
+  CHECK_THAT(changed("DROP TABLE kernel"), ContainsSubstring("table kernel is missing"));
   CHECK_THAT(changed("UPDATE pick SET problem = 'forward d65' WHERE problem LIKE 'forward%'"), ContainsSubstring("65"));
   CHECK_THAT(changed("UPDATE pick SET config = 'sm70'"), ContainsSubstring("sm70"));
   write(path, whole);
   run_sql(path, "PRAGMA user_version = 2");
   CHECK_THAT(refusal(ErrorCode::unsupported, path),
              ContainsSubstring("format 2") && ContainsSubstring("update Attune"));
+}
+
+TEST_CASE("a pack whose schema is another one is refused before anything of it is computed", "[nogpu]") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.attune";
+  const auto refused = [&](const char* sql) {
+    write_kernel_pack(path, two_problems(), {}, true);
+    run_sql(path, sql);
+    return refusal(ErrorCode::invalid_argument, path);
+  };
+  // Rows of a few bytes whose column would take 60 MB each.
+  CHECK_THAT(refused("ALTER TABLE kernel RENAME TO given; CREATE TABLE kernel (key TEXT PRIMARY KEY, entry TEXT, "
+                     "source_hash TEXT, cubin BLOB AS (zeroblob(60000000)), log TEXT, compile_ms REAL); "
+                     "INSERT INTO kernel (key, entry, source_hash, log, compile_ms) "
+                     "SELECT key, entry, source_hash, log, compile_ms FROM given; DROP TABLE given"),
+             ContainsSubstring("table kernel is not what"));
+  CHECK_THAT(refused("DROP TABLE pick; CREATE VIEW pick AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) "
+                     "SELECT i AS problem, i AS config, i AS origin, i AS detail, i AS source_hash FROM n"),
+             ContainsSubstring("table pick is missing"));
+  CHECK_THAT(refused("CREATE TABLE \"a\nusable by this version\" (name TEXT)"),
+             ContainsSubstring("table a\\x0ausable by this version is none"));
+  write_kernel_pack(path, two_problems(), {}, true);
+  run_sql(path, "ANALYZE");
+  CHECK(KernelPack(path).picks().size() == two_problems().picks.size());
 }
 
 TEST_CASE("a pack of another version or of other templates is refused", "[nogpu]") {

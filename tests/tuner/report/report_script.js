@@ -48,7 +48,40 @@ const checks = {
     });
     const gains = inOrderOf(all, ordersOf([]).find((order) => order.key === "gain"));
     assert(gainOf(gains[0]) > 1.05);
-    assert.deepStrictEqual(inOrderOf(all, ordersOf([])[0]), all);
+    assert.deepStrictEqual(inOrderOf(all, ordersOf([]).find((order) => order.key === "shape")), all);
+  },
+  "the page begins with the shapes that people look for: D = 128 without many features, none of D = 8"() {
+    const first = inOrderOf(wanted({ device: report.problems[report.selected].device }), ordersOf([])[0]);
+    first.slice(0, 25).forEach((p) => assert(p.head_dim === 128 && p.name.split(" ").length <= 7, p.name));
+    assert(first.findIndex((p) => p.head_dim === 8) > first.length / 2);
+    assert(first[0].flops > first[10].flops);
+  },
+  "a head sorts by the numbers that are shown, rows without one last, ties as they were"() {
+    const keys = ["1,234", "−2.5 %", "0.5 – 9", "", "not measured", "12×"].map((shown) => sortKey(shown, true));
+    assert.deepStrictEqual(keys, [1234, -2.5, 0.5, null, null, 12]);
+    const rows = ["b10", "", "a", "b9"];
+    const by = (row) => sortKey(row, false);
+    assert.deepStrictEqual(sortedBy(rows, by, false), ["a", "b9", "b10", ""]);
+    assert.deepStrictEqual(sortedBy(rows, by, true), ["b10", "b9", "a", ""]);
+    const times = sortedBy(all, (p) => p.best && p.best.time, true);
+    assert.strictEqual(times.length, all.length);
+    times.forEach((p, i) => assert(i === 0 || !p.best || times[i - 1].best.time >= p.best.time));
+    assert.deepStrictEqual(sortedBy([1, 2, 3], () => 0, true), [1, 2, 3]);
+  },
+  "what is asked for survives the address"() {
+    const asked = { pass: "forward", head_dim: "128", find: "a&b=c #? ü", order: "", problem: "forward bf16 B4 H16/4 S4096 D128 causal@5" };
+    const fragment = fragmentOf("search", asked);
+    assert(!/[\s#]/.test(fragment), fragment);
+    const { order, ...given } = asked;
+    assert.deepStrictEqual(askedIn(fragment), { section: "search", asked: given });
+    assert.deepStrictEqual(askedIn("roofline"), { section: "roofline", asked: {} });
+    assert.deepStrictEqual(askedIn(""), { section: "", asked: {} });
+    assert.strictEqual(fragmentOf("", {}), "");
+  },
+  "the roofline names what each family multiplies by, on a device that has it"() {
+    const both = instructionWords(report.families, ["mma.sync", "wgmma"]);
+    assert.strictEqual(both, "mma.sync in kernels of sm80 (forward, backward); wgmma in kernels of sm90 (forward, backward)");
+    assert(!instructionWords(report.families, ["mma.sync"]).includes("sm90"));
   },
   "the search that is opened is a measured one with most rows"() {
     const make = (measured, trials, rows) => ({ measured, trials, rows });

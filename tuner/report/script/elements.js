@@ -20,6 +20,8 @@ function button(title, press) {
   return made;
 }
 
+const kRowsAtOnce = 40;  // that a table draws; more as the reader scrolls to their end
+
 /// What follows `node` and lets the reader have the rest; gone when there is none, or once it was pressed.
 function offerRest(node, title, press) {
   const old = node.nextElementSibling;
@@ -33,18 +35,19 @@ function offerRest(node, title, press) {
   node.parentNode.insertBefore(more, node.nextSibling);
 }
 
-/// columns: {title, value(row) -> text or node, number, className}; one without any value is left out.
+/// columns: {title, value(row) -> text or node, number, by(row), className}; one without any value is left out. A head
+/// sorts by its column, by `by` or by what is shown, and keeps its place while rows are scrolled.
 function table(node, columns, rows, options) {
-  const settings = Object.assign({ first: 25, chosen: () => false }, options);
-  clear(node).classList.remove("tall");
-  offerRest(node, null);
+  const settings = Object.assign({ chosen: () => false }, options);
+  clear(node).classList.toggle("tall", rows.length > kRowsAtOnce / 2);
+  node.onscroll = null;
   if (!rows.length) return;
   const empty = (value) => value === undefined || value === null || value === "" || value === false;
   const shown = columns.filter((column) => rows.some((row) => !empty(column.value(row))));
   const made = element("table");
   const head = made.appendChild(element("thead")).appendChild(element("tr"));
-  shown.forEach((column) => head.appendChild(element("th", column.number ? "number" : column.className, column.title)));
   const body = made.appendChild(element("tbody"));
+  let ordered = rows, drawn = 0;
   const add = (row) => {
     const line = body.appendChild(element("tr", settings.chosen(row) ? "chosen" : ""));
     shown.forEach((column) => {
@@ -55,14 +58,36 @@ function table(node, columns, rows, options) {
       line.appendChild(cell);
     });
   };
-  rows.slice(0, settings.first).forEach(add);
+  const addMore = () => {
+    ordered.slice(drawn, drawn + kRowsAtOnce).forEach(add);
+    drawn = Math.min(drawn + kRowsAtOnce, ordered.length);
+  };
+  const shownText = (value) => (value instanceof Node ? value.textContent : empty(value) ? "" : String(value));
+  const sort = (column, descending) => {
+    const key = column.by || ((row) => sortKey(shownText(column.value(row)), column.number));
+    ordered = descending === null ? rows : sortedBy(rows, key, descending);
+    clear(body);
+    drawn = node.scrollTop = 0;
+    addMore();
+  };
+  shown.forEach((column) => {
+    const cell = head.appendChild(element("th", column.number ? "number" : column.className));
+    cell.appendChild(button(column.title, () => {
+      // Numbers the greatest first; then the other way round; then as they were.
+      const first = column.number ? "descending" : "ascending", second = column.number ? "ascending" : "descending";
+      const before = cell.getAttribute("aria-sort");
+      const now = before === null ? first : before === first ? second : null;
+      Array.from(head.children).forEach((other) => other.removeAttribute("aria-sort"));
+      if (now) cell.setAttribute("aria-sort", now);
+      sort(column, now && now === "descending");
+    }));
+  });
+  addMore();
+  node.onscroll = () => {
+    while (drawn < ordered.length && node.scrollTop + node.clientHeight > node.scrollHeight - 400) addMore();
+  };
+  node.scrollTop = 0;
   node.appendChild(made);
-  if (rows.length > settings.first) {
-    offerRest(node, "show all " + whole(rows.length), () => {
-      rows.slice(settings.first).forEach(add);
-      node.classList.add("tall");
-    });
-  }
 }
 
 /// Long text behind its beginning.

@@ -22,7 +22,7 @@ function drawHeader() {
   }
   const unreadable = sum(problems.map((p) => p.unreadable));
   if (unreadable) {
-    warn(plural(unreadable, "row") + " cannot be read by Attune " + data.attune_version + " (a newer one wrote them) and " + (unreadable === 1 ? "is" : "are") + " not shown.");
+    warn(plural(unreadable, "row") + " cannot be read by Attune " + data.attune_version + " (a newer one wrote them, or they were changed: `attune db doctor` says more) and " + (unreadable === 1 ? "is" : "are") + " not shown.");
   }
 }
 
@@ -37,6 +37,41 @@ function fillFilters() {
   });
   fillSelect(byId("order"), orders.map(({ key, title }) => ({ value: key, title })), view.order.key);
   byId("choices").hidden = ofDevice.length < 2 && data.devices.length < 2;
+}
+
+/// Puts what is asked for into the address, so that it can be sent and opened again.
+function keepInAddress() {
+  const { wanted } = view;
+  const asked = { device: wanted.device === problems[data.selected].device ? "" : deviceTitle(data.devices[wanted.device]) };
+  kFilters.forEach(({ key }) => (asked[key] = wanted[key]));
+  Object.assign(asked, { find: wanted.search, order: view.order === orders[0] ? "" : view.order.key, problem: view.named ? view.problem.name : "" });
+  const fragment = "#" + fragmentOf(view.section, asked);
+  if (fragment !== location.hash && (fragment !== "#" || location.hash)) history.replaceState(null, "", fragment);
+}
+
+/// And takes it from there; what the page does not know counts as not asked for.
+function takeFromAddress() {
+  const { section, asked } = askedIn(location.hash.slice(1));
+  view.section = byId(section) ? section : "";
+  const device = data.devices.findIndex((d) => deviceTitle(d) === asked.device);
+  view.wanted.device = device >= 0 ? device : problems[data.selected].device;
+  kFilters.forEach(({ key }) => (view.wanted[key] = asked[key] || ""));
+  view.wanted.search = asked.find || "";
+  view.order = orders.find(({ key }) => key === asked.order) || orders[0];
+  const problem = problems.find((p) => p.device === view.wanted.device && p.name === asked.problem);
+  view.named = Boolean(problem);
+  view.problem = problem || problems[data.selected];
+  byId("find").value = view.wanted.search;
+  byId("device").value = view.wanted.device;
+  fillFilters();
+  drawShown();
+  if (view.section) goTo(view.section);
+}
+
+function goTo(section) {
+  view.section = section;
+  byId(section).scrollIntoView();
+  keepInAddress();
 }
 
 function drawSearch() {
@@ -59,7 +94,10 @@ function fillProblems() {
 function drawShown() {
   const ofDevice = problems.filter((p) => p.device === view.wanted.device);
   view.shown = inOrderOf(ofDevice.filter((p) => isWanted(p, view.wanted)), view.order);
-  if (!view.shown.includes(view.problem)) view.problem = openedFirst(view.shown) || (view.problem.device === view.wanted.device ? view.problem : openedFirst(ofDevice));
+  if (!view.shown.includes(view.problem)) {
+    view.problem = openedFirst(view.shown) || (view.problem.device === view.wanted.device ? view.problem : openedFirst(ofDevice));
+    view.named = false;
+  }
   byId("shown-count").textContent = view.shown.length === ofDevice.length ? plural(ofDevice.length, "shape") : whole(view.shown.length) + " of " + plural(ofDevice.length, "shape");
   byId("all").hidden = view.shown.length === ofDevice.length;
   drawTiles();
@@ -68,12 +106,15 @@ function drawShown() {
   drawRoofline();
   fillProblems();
   drawSearch();
+  keepInAddress();
 }
 
 function choose(p) {
   view.problem = p;
+  view.named = true;
   fillProblems();
   drawSearch();
+  keepInAddress();
 }
 
 function listen() {
@@ -105,6 +146,11 @@ function listen() {
     drawShown();
   });
   byId("problem").addEventListener("change", (event) => choose(problems[Number(event.target.value)]));
+  document.querySelectorAll("nav a").forEach((link) => link.addEventListener("click", (event) => {
+    event.preventDefault();
+    goTo(link.getAttribute("href").slice(1));
+  }));
+  window.addEventListener("hashchange", takeFromAddress);
   // A tooltip goes with its mark.
   ["scroll", "resize"].forEach((kind) => window.addEventListener(kind, hideTooltip, { passive: true }));
   document.addEventListener("click", (event) => event.target.tagName !== "CANVAS" && hideTooltip());
@@ -143,10 +189,9 @@ function listen() {
 }
 
 Chart.defaults.font.family = kFont;
-fillSelect(byId("device"), data.devices.map((d, i) => ({ value: i, title: d.name + ", " + d.sm_count + " SMs" })), view.wanted.device);
+fillSelect(byId("device"), data.devices.map((d, i) => ({ value: i, title: deviceTitle(d) })), view.wanted.device);
 byId("device").parentNode.hidden = data.devices.length < 2;
 drawHeader();
-fillFilters();
 listen();
-drawShown();
+takeFromAddress();
 drawProvenance();

@@ -12,7 +12,7 @@ function drawRoofline() {
     : "Ceilings of " + facts.name + " at its boost clock of " + whole(facts.clock_mhz) + " MHz: matrix products " +
       Object.keys(facts.matrix_tflops).map((name) => "by " + name + " " + number(facts.matrix_tflops[name]) + " TFLOP/s").join(", ") + "; device memory " +
       number(facts.memory_gbps) + " GB/s; exponentials, one for each attended pair. Counted work over the fewest bytes. A kernel's own ceiling is that of the " +
-      "instruction that it multiplies by: forward kernels of family sm90 use wgmma, all others mma.sync.";
+      "instruction that it multiplies by: " + instructionWords(data.families, Object.keys(facts.matrix_tflops)) + ".";
   legend("roofline-legend", !shown.length ? [] : [
     ...(shown.some((p) => p.measured) ? [Object.assign({ title: "best config" }, bestLook)] : []),
     ...(shown.some((p) => !p.measured) ? [Object.assign({ title: "best by the cost model" }, estimateLook)] : []),
@@ -31,7 +31,7 @@ function drawRoofline() {
   });
   table(byId("roofline-table"), [
     { title: "shape", value: (p) => p.name, className: "nowrap" },
-    { title: "TFLOP", value: (p) => number(p.flops / 1e12), number: true },
+    { title: "TFLOP", value: (p) => number(p.flops / 1e12), by: (p) => p.flops, number: true },
     { title: "MB", value: (p) => number(p.bytes / 1e6), number: true },
     { title: "FLOP/byte", value: (p) => whole(p.intensity), number: true },
     ...Object.keys(facts.matrix_tflops || {}).map((name) => (

@@ -97,6 +97,7 @@ function isWanted(p, wanted) {
 function ordersOf(peerTitles) {
   const rate = (p) => (p.best ? p.rate(p.best.time) : null);
   return [
+    { key: "usual", title: "usual shapes first", value: oddity },
     { key: "shape", title: "shape", value: () => 0 },
     { key: "gain", title: "gain over the default", value: gainOf, descending: true },
     { key: "no-gain", title: "least gain over the default", value: gainOf },
@@ -124,6 +125,42 @@ function inOrderOf(problems, order) {
   }).map(({ p }) => p);
 }
 
+/// Which problems are those that a reader looks for first: D = 128 and 64 before odd head dims, few features before
+/// many, large before small. The least first.
+function oddity(p) {
+  const kUsualDims = [128, 64, 256, 192, 96];
+  const dim = kUsualDims.indexOf(p.head_dim);
+  const features = p.name.split(" D" + p.head_dim).slice(1).join("").split(" ").length;
+  return (dim < 0 ? kUsualDims.length : dim) * 1e4 + features * 100 - Math.log2(1 + p.flops);
+}
+
+/// What a cell is sorted by: the number that its text begins with, where its column has numbers. Null for none.
+function sortKey(shown, isNumber) {
+  if (!isNumber) return shown === "" ? null : shown.toLowerCase();
+  const found = /[−-]?[0-9][0-9,]*(\.[0-9]+)?/.exec(shown);
+  return found ? Number(found[0].replace("−", "-").replace(/,/g, "")) : null;
+}
+/// Those without a key come last, ties as they were.
+function sortedBy(rows, keyOf, descending) {
+  const keyed = rows.map((row) => ({ row, key: keyOf(row) })).map(({ row, key }) => ({ row, key: key === undefined || key === false || Number.isNaN(key) ? null : key }));
+  return keyed.sort((a, b) => {
+    if (a.key === null || b.key === null) return (a.key === null) - (b.key === null);
+    const order = typeof a.key === "number" ? a.key - b.key : a.key.localeCompare(b.key, "en", { numeric: true });
+    return descending ? -order : order;
+  }).map(({ row }) => row);
+}
+
+/// What is asked for, as the page's address has it behind "#", and back: "shapes?pass=forward&find=H16+S4096".
+function fragmentOf(section, asked) {
+  const query = new URLSearchParams();
+  Object.keys(asked).forEach((key) => asked[key] !== "" && asked[key] !== null && query.append(key, asked[key]));
+  return section + (String(query) ? "?" + query : "");
+}
+function askedIn(fragment) {
+  const at = (fragment + "?").indexOf("?");
+  return { section: fragment.slice(0, at), asked: Object.fromEntries(new URLSearchParams(fragment.slice(at + 1))) };
+}
+
 /// Whose search is shown when the chosen one is not among the wanted: a measured one with most rows.
 function openedFirst(wanted) {
   const rank = (p) => [p.measured ? 1 : 0, p.trials ? 1 : 0, p.rows];
@@ -132,6 +169,16 @@ function openedFirst(wanted) {
     return at >= 0 && a[at] > b[at];
   };
   return wanted.reduce((best, p) => (best && !before(rank(p), rank(best)) ? best : p), null);
+}
+
+/// "wgmma in kernels of sm90 (forward, backward)": which families multiply by which of a device's instructions. Where a
+/// device lacks a family's, no kernel of it runs.
+function instructionWords(families, instructions) {
+  return instructions.map((instruction) => {
+    const byWord = new Map();
+    families.filter((family) => family.instruction === instruction).forEach(({ word, pass }) => byWord.set(word, (byWord.get(word) || []).concat(pass)));
+    return { instruction, words: Array.from(byWord, ([word, passes]) => word + " (" + passes.join(", ") + ")").join(", ") };
+  }).filter(({ words }) => words).map(({ instruction, words }) => instruction + " in kernels of " + words).join("; ");
 }
 
 // ---- ceilings -------------------------------------------------------------------------------------------------------

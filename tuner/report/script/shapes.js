@@ -105,15 +105,19 @@ function drawShapesTable() {
   const link = (p) => {
     const made = element("a", "plain", p.name);
     made.href = "#search";
-    made.addEventListener("click", () => choose(p));
+    made.addEventListener("click", (event) => {
+      event.preventDefault();
+      choose(p);
+      goTo("search");
+    });
     return made;
   };
   table(byId("shapes-table"), [
     { title: "shape", value: link, className: "nowrap" },
-    { title: "µs", value: (p) => p.best && number(p.best.time), number: true },
+    { title: "µs", value: (p) => p.best && number(p.best.time), by: (p) => p.best && p.best.time, number: true },
     { title: "p20 – p80", value: (p) => p.best && spread(p.best), number: true },
-    { title: "TFLOP/s", value: (p) => p.best && number(p.rate(p.best.time)), number: true },
-    { title: "to default", value: (p) => gainOf(p) !== null && ratio(gainOf(p)), number: true },
+    { title: "TFLOP/s", value: (p) => p.best && number(p.rate(p.best.time)), by: (p) => p.best && p.rate(p.best.time), number: true },
+    { title: "to default", value: (p) => gainOf(p) !== null && ratio(gainOf(p)), by: gainOf, number: true },
     ...peerTitles.map((title) => ({
       title: "to " + title,
       value: (p) => {
@@ -122,7 +126,7 @@ function drawShapesTable() {
       },
       number: true,
     })),
-    { title: "of roofline", value: (p) => reachedBy(p.best) !== null && percent(reachedBy(p.best)), number: true },
+    { title: "of roofline", value: (p) => reachedBy(p.best) !== null && percent(reachedBy(p.best)), by: (p) => reachedBy(p.best), number: true },
     { title: "best config", value: (p) => p.best && p.best.config, className: "mono nowrap" },
     { title: "MHz", value: (p) => p.best && p.best.sm_clock_mhz ? p.best.sm_clock_mhz : "", number: true },
     { title: "how", value: (p) => (p.best ? how(p.best) : "no config was right and timed"), className: "nowrap" },
@@ -140,5 +144,5 @@ function drawShapesTable() {
     { title: "ratio, same run", value: (r) => r.peer.attune_us && ratio(r.peer.median_us / r.peer.attune_us), number: true },
     { title: "ratio to the database's best", value: (r) => r.peer.median_us && r.p.measured && ratio(r.peer.median_us / r.p.best.time), number: true },
     { title: "Attune's config in that run, or why there is no time", value: (r) => r.peer.error || r.peer.attune_config, className: "nowrap" },
-  ], rows, { first: 12 });
+  ], rows);
 }

@@ -11,8 +11,11 @@ const view = {
   wanted: { device: problems[data.selected].device, search: "", pass: "", dtype: "", mask: "", head_dim: "" },
   order: orders[0],
   problem: problems[data.selected],  // whose search is shown
+  named: false,                      // the reader has chosen it
+  section: "",                       // that the address names
   shown: [],                         // the wanted problems in their order
 };
+const deviceTitle = (d) => d.name + ", " + d.sm_count + " SMs";
 const deviceOf = (p) => data.devices[p.device];
 const passesOf = (some) => ["forward", "backward"].filter((pass) => some.some((p) => p.pass === pass));
 const workOfPass = { forward: "4·D", backward: "10·D" };
