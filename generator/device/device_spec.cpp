@@ -33,12 +33,13 @@ constexpr Architecture kArchitectures[] = {
     {12, 0, 100, 1536, 24, 16, 126, 0, 1},    {12, 1, 100, 1536, 24, 16, 126, 0, 1},
 };
 
-// What makes a model. SMs, memory bandwidth and peak rates are those of NVIDIA's documents, which stand above each
-// group; clocks are the boost clock, of data-center GPUs since Hopper the highest that the driver reports, as is the
-// L2. The mma rate is that of fp16 and bf16 products accumulated in fp32, per clock and SM, so that rate * SMs * boost
-// clock gives the data sheet's dense figure: A10 125 TFLOP/s, L40S 362; GeForce boards and the L40 run fp32
-// accumulation at half rate (RTX 4090: 165). Of Hopper the mma rate is 5/8 of wgmma's: the share that the cost models
-// count on.
+// What makes a model, where no GPU is there to be asked: a call takes SMs, clock and L2 of its GPU from the driver.
+// SMs, memory bandwidth and peak rates are meant as in NVIDIA's documents, which stand above each group; compared with
+// what drivers report were the H100 and H200 boards, GH200, GB200, GB300 and B300, the other boards with nothing;
+// clocks are the boost clock, of data-center GPUs since Hopper the highest that the driver reports, as is the L2. The
+// mma rate is that of fp16 and bf16 products accumulated in fp32, per clock and SM, so that rate * SMs * boost clock
+// gives the data sheet's dense figure: A10 125 TFLOP/s, L40S 362; GeForce boards and the L40 run fp32 accumulation at
+// half rate (RTX 4090: 165). Of Hopper the mma rate is 5/8 of wgmma's: the share that the cost models count on.
 struct Model {
   const char* key;
   const char* name;
