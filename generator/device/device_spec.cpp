@@ -33,7 +33,7 @@ constexpr Architecture kArchitectures[] = {
     {12, 0, 100, 1536, 24, 16, 126, 0, 1},    {12, 1, 100, 1536, 24, 16, 126, 0, 1},
 };
 
-// What makes a model, where no GPU is there to be asked: a call takes SMs, clock and L2 of its GPU from the driver.
+// What makes a model, where no GPU is there to be asked: a call takes SMs, shared memory and L2 from the driver.
 // SMs, memory bandwidth and peak rates are meant as in NVIDIA's documents, which stand above each group; compared with
 // what drivers report were the H100 and H200 boards, GH200, GB200, GB300 and B300, the other boards with nothing;
 // clocks are the boost clock, of data-center GPUs since Hopper the highest that the driver reports, as is the L2. The
