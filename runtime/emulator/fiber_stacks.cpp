@@ -1,7 +1,6 @@
 #include "runtime/emulator/fiber_stacks.h"
 
 #include <fmt/format.h>
-#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -9,6 +8,12 @@
 
 #include "generator/error.h"
 #include "generator/rounding.h"
+
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>
+#else  // a compiler that has no such sanitizer, as those for other machines
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) (static_cast<void>(address), static_cast<void>(bytes))
+#endif
 
 namespace attune {
 namespace {

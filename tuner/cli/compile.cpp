@@ -1,6 +1,7 @@
 #include "tuner/cli/compile.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
