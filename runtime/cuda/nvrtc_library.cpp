@@ -132,6 +132,21 @@ bool open_library(const std::string& path, NvrtcLibrary& nvrtc, std::string& tri
   return true;
 }
 
+// What CUDA and the distributions call this kind of machine. Of CUDA's two names for aarch64, sbsa is a server's.
+#if defined(__aarch64__)
+constexpr const char* kToolkitTargets[] = {"sbsa-linux", "aarch64-linux"};
+constexpr const char* kLibraryFolder = "/usr/lib/aarch64-linux-gnu";
+#else
+constexpr const char* kToolkitTargets[] = {"x86_64-linux"};
+constexpr const char* kLibraryFolder = "/usr/lib/x86_64-linux-gnu";
+#endif
+
+// lib64 is a link into one of the targets, which a toolkit that is not NVIDIA's own package may lack.
+void add_toolkit_folders(const std::string& root, std::vector<std::string>& folders) {
+  folders.push_back(root + "/lib64");
+  for (const char* target : kToolkitTargets) folders.push_back(root + "/targets/" + target + "/lib");
+}
+
 // PREFIX/lib/python3.*/site-packages/nvidia/*/lib of a program PREFIX/bin/..., sorted: PyTorch comes with NVRTC there.
 std::vector<std::string> folders_of_wheels(const std::string& program) {
   namespace fs = std::filesystem;
@@ -161,10 +176,10 @@ std::vector<std::string> nvrtc_candidates(const std::string& program) {
   std::vector<std::string> folders;
   if (*ATTUNE_NVRTC_HINT != 0) folders.emplace_back(ATTUNE_NVRTC_HINT);  // where the build found one; may be empty
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
-    if (const char* root = std::getenv(name); root != nullptr && *root != 0)
-      folders.push_back(std::string(root) + "/lib64");
+    if (const char* root = std::getenv(name); root != nullptr && *root != 0) add_toolkit_folders(root, folders);
   }
-  folders.insert(folders.end(), {"/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu"});
+  for (const char* root : {"/usr/local/cuda", "/opt/cuda"}) add_toolkit_folders(root, folders);
+  folders.emplace_back(kLibraryFolder);
   const std::vector<std::string> wheels = folders_of_wheels(program);
   folders.insert(folders.end(), wheels.begin(), wheels.end());
   std::vector<std::string> paths;

@@ -65,4 +65,21 @@ without_apt '*fmt*' 1 "these are missing: libfmt-dev (<fmt/format.h>)."
 CUDA_HOME=$folder/oldest without_apt none 0 "CUDA toolkit 12.4"
 rm "$folder/bin/c++"
 without_apt none 1 "g++ (c++)"
+
+# A machine's part of a toolkit that serves several has a folder of its own; servers of aarch64 have another than boards.
+make_target() {   # NAME TARGET
+  make_toolkit "$1" 12060 12 6
+  mkdir -p "$folder/$1/targets/$2"
+  mv "$folder/$1/include" "$folder/$1/targets/$2/include"
+  mv "$folder/$1/lib64" "$folder/$1/targets/$2/lib"
+}
+mkdir "$folder/uname"
+printf '#!/bin/sh\necho "$MACHINE"\n' >"$folder/uname/uname"
+chmod +x "$folder/uname/uname"
+PATH=$folder/uname:$PATH
+export MACHINE=aarch64
+make_target server sbsa-linux;     expect server 0 12.6
+make_target board aarch64-linux;   expect board 0 12.6
+make_target desktop x86_64-linux;  expect desktop 1 "no cuda.h"
+MACHINE=x86_64;                    expect desktop 0 12.6;  expect server 1 "no cuda.h"
 exit $failed

@@ -72,6 +72,25 @@ TEST_CASE("ATTUNE_NVRTC names the only library that is tried", "[nogpu]") {
   CHECK_FALSE(holds("lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"));
 }
 
+TEST_CASE("a toolkit's NVRTC is found in the folder of this kind of machine", "[nogpu]") {
+#if defined(__aarch64__)
+  const std::vector<std::string> targets = {"sbsa-linux", "aarch64-linux"}, others = {"x86_64-linux"};
+#else
+  const std::vector<std::string> targets = {"x86_64-linux"}, others = {"sbsa-linux", "aarch64-linux"};
+#endif
+  const attune::testing::TemporaryFolder toolkit;
+  const attune::testing::ScopedVariable named("ATTUNE_NVRTC", ""), home("CUDA_HOME", toolkit.path().string());
+  const auto holds = [&](const std::string& target) {
+    const std::filesystem::path folder = toolkit / ("targets/" + target + "/lib");
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "libnvrtc.so.12") << "";
+    const std::vector<std::string> paths = nvrtc_candidates("");
+    return std::find(paths.begin(), paths.end(), (folder / "libnvrtc.so.12").string()) != paths.end();
+  };
+  for (const std::string& target : targets) CHECK(holds(target));
+  for (const std::string& target : others) CHECK_FALSE(holds(target));
+}
+
 TEST_CASE("an NVRTC newer than the driver is refused, naming both versions", "[nvrtc]") {
   const NvrtcLibrary& library = nvrtc_library();
   const int older_driver = (library.major - 1) * 1000 + 40;
