@@ -83,7 +83,7 @@ endif()
 
 # Where libnvrtc lies on this machine, for those that the loader's own path does not lead there. A hint: absent elsewhere.
 set(ATTUNE_NVRTC_HINT "" CACHE PATH "folder with libnvrtc.so.13 or .12; empty: what scripts/install-deps found, else beside nvrtc.h")
-if(NOT ATTUNE_NVRTC_HINT AND NOT SKBUILD)   # a wheel travels: elsewhere this machine's folder may be anybody's
+if(NOT ATTUNE_NVRTC_HINT AND NOT SKBUILD AND NOT CMAKE_CROSSCOMPILING)   # these travel: elsewhere this machine's folder may be anybody's
   file(GLOB nvrtc_libraries ${ATTUNE_FOUND_NVRTC_FOLDER}/libnvrtc.so.1[23]
     ${nvrtc_include}/../lib64/libnvrtc.so.1[23] ${nvrtc_include}/../lib/libnvrtc.so.1[23])
   if(nvrtc_libraries)

