@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import pathlib
+import platform
 import sys
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
@@ -124,8 +125,9 @@ def candidates():
     if given:
         return [given]
     package = pathlib.Path(__file__).resolve().parent
-    if (package / "lib").is_dir():  # installed by pip
-        return [str(package / "lib" / "libattune.so")]
+    if (package / "lib").is_dir():  # installed by pip, or of a kernel repository, which has the libraries of several machines
+        of_machine = package / "lib" / platform.machine() / "libattune.so"
+        return [str(of_machine if of_machine.exists() else package / "lib" / "libattune.so")]
     root = package.parents[2]
     found = [root / "lib" / "libattune.so"] + [path / "lib" / "libattune.so" for path in sorted(root.glob("build*"))]
     return [str(path) for path in found if path.exists()] + ["libattune.so.0"]
