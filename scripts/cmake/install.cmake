@@ -1,9 +1,11 @@
 # `cmake --install build --prefix DIR`: the command unless ATTUNE_BUILD_COMMAND=OFF leaves it out, libattune.so with its C header, the C++
 # interface as headers and static libraries, what find_package(attune) and pkg-config need to find these, and papers. The shipped presets are
-# inside the command and the libraries; as JSON, to read and to import, they lie in share/attune.
+# inside the command and the libraries; as JSON, to read and to import, they lie in share/attune. Of the components, which are find_package's, `runtime`
+# is the C++ interface and `attune` all else: what a build by another compiler can use.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
   message(FATAL_ERROR "CMAKE_INSTALL_LIBDIR and CMAKE_INSTALL_INCLUDEDIR must be relative to the prefix, which may be chosen when Attune is installed")
 endif()
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME attune)
 if(ATTUNE_BUILD_COMMAND)
   install(TARGETS attune RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -27,7 +29,7 @@ while(attune_interface)
     set(path ${PROJECT_SOURCE_DIR}/runtime/include/${header})
   endif()
   get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${path} DESTINATION ${attune_header_folder}/${folder})
+  install(FILES ${path} DESTINATION ${attune_header_folder}/${folder} COMPONENT runtime)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   file(STRINGS ${path} includes REGEX "^#include \"")
   foreach(line IN LISTS includes)
@@ -39,7 +41,7 @@ while(attune_interface)
 endwhile()
 set_target_properties(attune_database PROPERTIES EXPORT_NAME runtime)   # the others are its parts: nobody links them by name
 install(TARGETS attune_database attune_database_files attune_runtime attune_generator attune_templates attune_fmt EXPORT attune-runtime-targets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/attune INCLUDES DESTINATION ${attune_header_folder})
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/attune COMPONENT runtime INCLUDES DESTINATION ${attune_header_folder})
 
 # find_package(attune CONFIG): targets attune::attune and attune::runtime, as in a project that adds this folder. Paths are relative, so that the
 # prefix may be moved. Before 1.0 a minor version may change the interface.
@@ -47,7 +49,7 @@ include(CMakePackageConfigHelpers)
 set(attune_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/attune)
 set_target_properties(attune_shared PROPERTIES EXPORT_NAME attune)
 install(EXPORT attune-targets NAMESPACE attune:: DESTINATION ${attune_package_folder})
-install(EXPORT attune-runtime-targets NAMESPACE attune:: DESTINATION ${attune_package_folder})
+install(EXPORT attune-runtime-targets NAMESPACE attune:: DESTINATION ${attune_package_folder} COMPONENT runtime)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/attune-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/attune-config.cmake ${PROJECT_BINARY_DIR}/attune-config-version.cmake DESTINATION ${attune_package_folder})
 

@@ -62,6 +62,17 @@ printf 'cmake_minimum_required(VERSION 3.22)\nproject(asks LANGUAGES C)\n%s\nfin
 cmake -S "$folder/asks" -B "$folder/asks/built" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 ||
   { cat "$folder/log"; fail "find_package(attune) of a C project needs SQLite"; }
 
+# The component that archives for many machines hold: all but the C++ interface, which is missed by its name alone.
+cmake --install "$build" --component attune --prefix "$folder/part" >"$folder/log" || { cat "$folder/log"; fail "cmake --install --component attune failed"; }
+[ -f "$folder/part/bin/attune" ] && [ -e "$(find "$folder/part" -name libattune.so)" ] || fail "the component attune lacks the command or the library"
+[ -z "$(find "$folder/part" -name '*.a')" ] && [ ! -e "$folder/part/include/attune" ] || fail "the component attune holds the C++ interface"
+rm -rf "$folder/asks/built"
+whole=$prefix prefix=$folder/part
+expect_not_found "COMPONENTS runtime" "This installation has no attune::runtime" ""
+printf 'cmake_minimum_required(VERSION 3.22)\nproject(asks LANGUAGES C)\nfind_package(attune CONFIG REQUIRED COMPONENTS attune)\n' >"$folder/asks/CMakeLists.txt"
+cmake -S "$folder/asks" -B "$folder/asks/built" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log" 2>&1 || { cat "$folder/log"; fail "find_package(attune) finds no C library alone"; }
+prefix=$whole
+
 # The installed headers need no other file of Attune's, nor one of the libraries that Attune itself is built with.
 headers=$(cd "$prefix/include/attune" && find . -name '*.h' | sed 's,^[.]/,,' | sort)
 [ "$(wc -l <<<"$headers")" -ge 10 ] || fail "the headers of the C++ interface are not installed: $headers"
