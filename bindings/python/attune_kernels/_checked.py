@@ -59,6 +59,7 @@ class Checked:
         for term, tensor in zip(TERMS, terms or ()):
             if tensor is not None:
                 self._check_term(term, term.name, tensor)
+        self._pass, self._batch, self._sides = pass_, batch, sides
         if traced:
             self._check_what_the_library_is_not_asked()
             return
@@ -66,38 +67,44 @@ class Checked:
         if self.is_empty:
             self._check_what_the_library_is_not_asked()
         self.library = _library.load()
+        self.make_problem()
+
+    def make_problem(self):
+        """As `problem`. A call that is only traced has none unless it is made."""
+        q, k, options, terms = self.q, self.k, Options._make(self.options), self.terms
+        is_deterministic = self.arrays.is_deterministic() if options.deterministic is None else options.deterministic
         self.problem = _library.Problem(
             struct_size=ctypes.sizeof(_library.Problem),
             dtype=self.arrays.dtypes[q.dtype],
-            batch=batch,
+            batch=self._batch,
             heads_q=q.shape[self.head_axis],
             heads_kv=k.shape[self.head_axis],
             seq_q=q.shape[self.seq_axis],
             seq_kv=k.shape[self.seq_axis],
-            head_dim=head_dim,
-            mask=_mask(causal, top_left) if window is None else _library.MASK_WINDOW,
-            softmax_scale=0.0 if scale is None else scale,
-            layout=LAYOUTS[layout],
+            head_dim=q.shape[3],
+            mask=_mask(options.causal, options.top_left) if self._sides is None else _library.MASK_WINDOW,
+            softmax_scale=0.0 if options.scale is None else options.scale,
+            layout=LAYOUTS[options.layout],
             device=q.get_device() + 1,
-            pass_=pass_,
-            deterministic=bool(self.arrays.is_deterministic() if deterministic is None else deterministic),
-            invariant=bool(invariant),
-            softcap=softcap,
+            pass_=self._pass,
+            deterministic=bool(is_deterministic),
+            invariant=bool(options.invariant),
+            softcap=options.softcap,
             sink=self.sinks is not None,
             used_lengths=self.has_used_lengths,
-            alibi=self.terms is not None and self.terms.alibi_slopes is not None,
-            bias=_dimensions_of(None if self.terms is None else self.terms.bias),
-            bias_fp32=self.terms is not None and self.terms.bias is not None and self.terms.bias.dtype == self.arrays.dtype("float32"),
-            attention_mask=_dimensions_of(None if self.terms is None else self.terms.attention_mask),
+            alibi=terms is not None and terms.alibi_slopes is not None,
+            bias=_dimensions_of(None if terms is None else terms.bias),
+            bias_fp32=terms is not None and terms.bias is not None and terms.bias.dtype == self.arrays.dtype("float32"),
+            attention_mask=_dimensions_of(None if terms is None else terms.attention_mask),
             bias_gradient=self.differentiated_bias is not None,
             packed=self.is_packed,
             max_seq_q=self.longest[0],
             max_seq_kv=self.longest[1],
-            dropout=dropout_p,
+            dropout=options.dropout_p,
         )
-        if sides is not None:
-            self.problem.window_left, self.problem.window_right = sides
-        self.note_alignment(q, k, v)
+        if self._sides is not None:
+            self.problem.window_left, self.problem.window_right = self._sides
+        self.note_alignment(q, k, self.v)
 
     def check_backward(self, grad_out, out, lse, grad_lse, grads):
         self.check_like("grad_out", grad_out, "q", self.q)
