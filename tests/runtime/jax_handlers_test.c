@@ -139,9 +139,9 @@ int main(void) {
   CHECK(strstr(call(attune_jax_forward, 2), "a buffer that the call lacks") != NULL && launches == before);
 
   XLA_FFI_Metadata metadata = {.struct_size = XLA_FFI_Metadata_STRUCT_SIZE};
-  XLA_FFI_Metadata_Extension asked = {{XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, NULL},
-                                      &metadata};
-  XLA_FFI_CallFrame frame = {.extension_start = &asked.extension_base};
+  XLA_FFI_Metadata_Extension asked = {.metadata = &metadata};
+  asked.extension_base.type = XLA_FFI_Extension_Metadata;
+  XLA_FFI_CallFrame frame = {.extension_start = (void*)&asked};
   CHECK(attune_jax_forward(&frame) == NULL && metadata.api_version.minor_version == XLA_FFI_API_MINOR &&
         metadata.traits == 0);
   XLA_FFI_Api api = {.XLA_FFI_Error_Create = error_create};

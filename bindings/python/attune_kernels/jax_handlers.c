@@ -116,12 +116,13 @@ static XLA_FFI_Error* release(const XLA_FFI_CallFrame* frame, size_t bytes, void
 
 static XLA_FFI_Error* run(XLA_FFI_CallFrame* frame, launch* function) {
   const XLA_FFI_Api* api = frame->api;
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
-  if (extension != NULL && extension->type == XLA_FFI_Extension_Metadata) { /* XLA asks what this was built for */
-    XLA_FFI_Metadata* metadata = ((XLA_FFI_Metadata_Extension*)extension)->metadata;
+  const XLA_FFI_Metadata_Extension* extension = (const XLA_FFI_Metadata_Extension*)frame->extension_start;
+  if (extension != NULL && extension->extension_base.type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata* metadata = extension->metadata; /* XLA asks what this was built for */
     metadata->api_version =
         (XLA_FFI_Api_Version){XLA_FFI_Api_Version_STRUCT_SIZE, NULL, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
     metadata->traits = 0;
+    metadata->state_type_id.type_id = 0; /* no state */
     return NULL;
   }
   const XLA_FFI_Array* given = attribute(frame, "problem");
