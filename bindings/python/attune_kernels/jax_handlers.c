@@ -121,8 +121,8 @@ static XLA_FFI_Error* run(XLA_FFI_CallFrame* frame, launch* function) {
     XLA_FFI_Metadata* metadata = extension->metadata; /* XLA asks what this was built for */
     metadata->api_version =
         (XLA_FFI_Api_Version){XLA_FFI_Api_Version_STRUCT_SIZE, NULL, XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR};
-    metadata->traits = 0;
-    metadata->state_type_id.type_id = 0; /* no state */
+    /* No traits, and 0 for what newer versions ask behind them. */
+    memset(&metadata->traits, 0, metadata->struct_size - offsetof(XLA_FFI_Metadata, traits));
     return NULL;
   }
   const XLA_FFI_Array* given = attribute(frame, "problem");
