@@ -224,7 +224,7 @@ class Forward(Calls):
 
 class Gradients(Calls):
     def losses(self, **options):
-        """Of attention() and of the reference, on which out and lse have a part each."""
+        """Losses of attention() and of the reference, on which out and lse have a part each."""
         weights = jax.random.normal(jax.random.key(3), (2, 3, 5, 8))
 
         def loss(function):
@@ -338,8 +338,10 @@ class Refusals(Calls):
                 (ValueError, "k has shape .*: with cu_seqlens_q", (q[0], k, v), {name: jnp.zeros(2, jnp.int32) for name in ("cu_seqlens_q", "cu_seqlens_kv")})):
             with self.subTest(words), self.assertRaisesRegex(error, words):
                 attune.attention(*arguments, **options)
-        with self.assertRaisesRegex(TypeError, "scale is traced"):
+        with self.assertRaisesRegex(TypeError, "scale is an array, or traced: it must be a plain value"):
             jax.jit(lambda scale: attune.attention(q, k, v, scale=scale))(0.5)
+        with self.assertRaisesRegex(TypeError, "causal is an array, or traced"):
+            attune.attention(q, k, v, causal=jnp.array(True))
         self.assertEqual(self.library.launches, [])
 
     def test_the_librarys_sentence_is_in_xlas_error(self):

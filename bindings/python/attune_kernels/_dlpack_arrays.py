@@ -17,8 +17,10 @@ _DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "m
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "int64": 8, "bool": 1, "uint8": 1}
 
-Device = collections.namedtuple("Device", "type index")
-Device.__str__ = lambda device: f"{device.type}:{device.index}"
+
+class Device(collections.namedtuple("Device", "type index")):
+    def __str__(self):
+        return f"{self.type}:{self.index}"
 
 
 class _Tensor(ctypes.Structure):

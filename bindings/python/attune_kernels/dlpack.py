@@ -91,8 +91,8 @@ def backward(grad_out, q, k, v, out, lse, *, stream, grad_lse=None, grads=None, 
     if grads is not None and len(grads) != len(wanted):
         raise ValueError(f"grads has {len(grads)} elements: it must have {len(wanted)}, the gradients of q, k, v"
                          + ", sinks" * (checked.sinks is not None) + ", bias" * (checked.differentiated_bias is not None))
-    results = [_result(f"grads[{place}]", None if grads is None else grads[place], of.shape, of.dtype, stream, empty)
-               for place, (_, of) in enumerate(wanted)]
+    results = [_result(f"grads[{index}]", None if grads is None else grads[index], of.shape, of.dtype, stream, empty)
+               for index, (_, of) in enumerate(wanted)]
     written = [array for _, array in results]
     written[:3] = _in_batch_entries(is_packed, **{"grads[0]": written[0], "grads[1]": written[1], "grads[2]": written[2]})
     grad_out, out = _in_batch_entries(is_packed, grad_out=grad_out, out=out)

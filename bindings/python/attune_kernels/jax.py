@@ -65,8 +65,8 @@ attention.__signature__ = inspect.signature(attention).replace(parameters=[
 def _plain_options(given):
     """As a tuple that can be hashed."""
     for name, value in given.items():
-        if isinstance(value, jax.core.Tracer):
-            raise TypeError(f"{name} is traced: it must be known when the function is, as an argument of static_argnames is")
+        if isinstance(value, jax.Array):
+            raise TypeError(f"{name} is an array, or traced: it must be a plain value, which under jax.jit an argument of static_argnames is")
     if given.get("window") is not None:
         given["window"] = tuple(given["window"])
     return tuple(Options(**given))
