@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls  # noqa: E402
+from attune_kernels import _attention, _calls  # noqa: E402
 
 ALLOWED = 10  # microseconds that a call may cost beyond PyTorch's own
 
@@ -35,12 +35,12 @@ def under_attune(call):
 
 def without_extension(call):
     def run():
-        kept = _calls._known_calls, attune._attend
-        _calls._known_calls = attune._attend = None
+        kept = _calls._known_calls, _attention._attend
+        _calls._known_calls = _attention._attend = None
         try:
             return timed(call)
         finally:
-            _calls._known_calls, attune._attend = kept
+            _calls._known_calls, _attention._attend = kept
 
     return run
 

@@ -6,7 +6,7 @@ import unittest.mock
 import torch
 
 import attune_kernels as attune
-from attune_kernels import _calls, _library, _ops
+from attune_kernels import _attention, _calls, _checked, _library, _ops
 from attune_kernels._options import Options, Terms
 
 calls, terms_of_calls = [], []
@@ -14,10 +14,10 @@ calls, terms_of_calls = [], []
 
 def install():
     """From now on, until the process ends."""
-    for name, function in (("forward", _forward), ("backward", _backward), ("check_tensor", lambda *_: None),
-                           ("_known_calls", None)):
+    for name, function in (("forward", _forward), ("backward", _backward), ("_known_calls", None)):
         unittest.mock.patch.object(_calls, name, function).start()
-    unittest.mock.patch.object(attune, "_attend", None).start()
+    unittest.mock.patch.object(_calls.Checked, "check_tensor", lambda *_: None).start()
+    unittest.mock.patch.object(_attention, "_attend", None).start()
     unittest.mock.patch.object(_library, "text_of", lambda *_: "").start()  # which asks for a device
     for name, function in (("forward", _ops._run_forward), ("backward", _ops._run_backward),
                            ("forward_with_terms", _ops._run_forward_with_terms), ("backward_with_terms", _ops._run_backward_with_terms)):
@@ -30,7 +30,7 @@ def hidden(rows, keys, causal=False, top_left=False, window=None):
     column = torch.arange(keys)
     unseen = (column > row) if causal else torch.zeros(rows, keys, dtype=torch.bool)
     if window is not None:
-        left, right = _calls.window_sides(window, causal, top_left)
+        left, right = _checked.window_sides(window, causal, top_left)
         if left >= 0:
             unseen = unseen | (column < row - left)
         if right >= 0:

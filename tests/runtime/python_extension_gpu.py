@@ -13,7 +13,7 @@ import unittest.mock
 from on_gpu import BF16, OnGpu, inputs, run_tests, skip, torch
 
 import attune_kernels as attune
-from attune_kernels import _calls, _library
+from attune_kernels import _attention, _calls, _library
 
 BUILT = [path for path in (pathlib.Path(library).parent / "attune_kernels" / "_known_calls.abi3.so" for library in _library.candidates()) if path.is_file()]
 VERSION = tuple(map(int, re.match(r"(\d+)\.(\d+)", torch.__version__).groups()))
@@ -33,7 +33,7 @@ class Extension(OnGpu):
 
     @unittest.skipUnless(VERSION == (2, 11), "another version of PyTorch may have other functions")
     def test_it_implements_operators(self):
-        self.assertIsNotNone(attune._attend)
+        self.assertIsNotNone(_attention._attend)
         leaves = [one.requires_grad_() for one in inputs(BF16, 1, 2, 2, 80, 80, 64)[:3]]
         before = _calls._known_calls.served()
         for _ in range(2):

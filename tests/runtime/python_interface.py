@@ -23,7 +23,7 @@ from fake_torch import Tensor  # noqa: E402
 
 fake_torch.install()
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library, _ops, _reasons, _sdpa  # noqa: E402
+from attune_kernels import _attention, _calls, _library, _ops, _reasons, _sdpa  # noqa: E402
 
 NO_DEVICE = -4
 
@@ -97,7 +97,7 @@ class Attention(unittest.TestCase):
 
     def test_forward_mode_is_refused(self):
         duals = types.SimpleNamespace(_current_level=0, unpack_dual=lambda tensor: types.SimpleNamespace(tangent=tensor))
-        with unittest.mock.patch.object(attune, "forward_ad", duals):
+        with unittest.mock.patch.object(_attention, "forward_ad", duals):
             self.refused(NotImplementedError, "no forward-mode derivative", *tensors())
 
     def test_autocast_casts_as_it_does_for_pytorch(self):
@@ -366,11 +366,24 @@ class Module(unittest.TestCase):
         with self.assertRaisesRegex(AttributeError, "has no attribute 'anything'"):
             attune.anything
 
-    def test_without_pytorch_it_says_what_to_install(self):
-        program = "import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1]); import attune_kernels"
-        ended = subprocess.run([sys.executable, "-B", "-c", program, str(REPOSITORY / "bindings" / "python")], capture_output=True, text=True)
-        self.assertEqual(ended.returncode, 1)
-        self.assertIn("ModuleNotFoundError: attune_kernels needs PyTorch 2.4 or newer: pip install torch", ended.stderr)
+    def without_pytorch(self, program):
+        """What it ends with and prints."""
+        start = "import sys; sys.modules['torch'] = None; sys.path.insert(0, sys.argv[1]); import attune_kernels as attune\n"
+        ended = subprocess.run([sys.executable, "-B", "-c", start + program, str(REPOSITORY / "bindings" / "python")], capture_output=True, text=True)
+        return ended.returncode, ended.stdout + ended.stderr
+
+    def test_without_pytorch_what_needs_it_says_what_to_install(self):
+        for program in ("attune.attention", "attune.enable_sdpa()", "from attune_kernels import prepare"):
+            status, text = self.without_pytorch(program)
+            self.assertEqual(status, 1)
+            self.assertRegex(text, r"ModuleNotFoundError: attune_kernels.\w+ needs PyTorch 2.4 or newer: pip install torch; without it .*dlpack")
+
+    def test_without_pytorch_the_rest_works(self):
+        program = "from attune_kernels import dlpack\nattune.set_log_callback(None)\nprint(attune.version(), attune.AttuneError)"
+        self.assertEqual(self.without_pytorch(program), (0, f"{attune.version()} <class 'attune_kernels._library.AttuneError'>\n"))
+        status, text = self.without_pytorch("import runpy; runpy.run_module('attune_kernels', run_name='__main__')")
+        self.assertRegex(text, r"PyTorch  +none: pip install torch")
+        self.assertEqual(status, 1)  # there is no GPU
 
 
 class Sdpa(unittest.TestCase):

@@ -21,7 +21,7 @@ from fake_torch import Tensor  # noqa: E402
 
 fake_torch.install()
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library  # noqa: E402
+from attune_kernels import _attention, _calls, _library  # noqa: E402
 
 class RecordingLibrary:
     """libattune, which writes down what it is given instead of launching it. `inside` is called in the middle of a launch."""
@@ -156,7 +156,7 @@ class Kinds(unittest.TestCase):
         launch = self.library.launches[-1]
         self.assertEqual((launch["problem"].dropout, launch["operands"][_library.DROPOUT_STATE]), (0.25, state.address))
         drawn = self.tensor((2,), dtype="int64")
-        with unittest.mock.patch.object(attune, "new_dropout_state", lambda device: drawn):
+        with unittest.mock.patch.object(_attention, "new_dropout_state", lambda device: drawn):
             attune.attention(q, k, v, dropout_p=0.25)
         self.assertEqual(self.library.launches[-1]["operands"][_library.DROPOUT_STATE], drawn.address)
         attune.attention(q, k, v, dropout_state=state)  # which nobody asks for

@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _library, _operators, _ops, _reasons, _sdpa, _sdpa_calls  # noqa: E402
+from attune_kernels import _attention, _calls, _library, _operators, _ops, _reasons, _sdpa, _sdpa_calls  # noqa: E402
 from recording_library import RecordingLibrary  # noqa: E402
 
 if not _operators.are_there():
@@ -77,7 +77,7 @@ class Case(unittest.TestCase):
 
         mock = unittest.mock.patch
         for patch in (mock.object(_library, "load", lambda: self.library), mock.object(_calls._Launcher, "run", counted),
-                      mock.object(_calls, "check_tensor", lambda *_: None), mock.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True),
+                      mock.object(_calls.Checked, "check_tensor", lambda *_: None), mock.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True),
                       mock.object(_calls, "_forward_launchers", {}), mock.object(_calls, "_backward_launchers", {})):
             patch.start()
             self.addCleanup(patch.stop)
@@ -139,8 +139,8 @@ class Attention(Case):
             with self.subTest(options=options):
                 leaves = of_layout[options.get("layout", "bhsd")]()
                 found = []
-                for attend in (None, attune._attend):
-                    with unittest.mock.patch.object(attune, "_attend", attend):
+                for attend in (None, _attention._attend):
+                    with unittest.mock.patch.object(_attention, "_attend", attend):
                         self.call(leaves, **options)
                         grad_out = torch.ones_like(leaves[0])
                         before = self.by_python, _calls._known_calls.served()
@@ -646,7 +646,7 @@ class Functions(unittest.TestCase):
         """Whose undocumented functions are others: the module can be imported, and Python code serves all calls."""
         changes = (["_autograd", "hooks"], ["_is_tracing", "none"], ["_is_tracing", "arguments"])
         for change in changes:
-            program = CHANGED + "import attune_kernels as attune\nassert attune._attend is None\nattune.enable_sdpa()"
+            program = CHANGED + "from attune_kernels import _attention\nimport attune_kernels as attune\nassert _attention._attend is None\nattune.enable_sdpa()"
             ended = subprocess.run([sys.executable, "-c", program, str(REPOSITORY / "bindings" / "python"), *change], capture_output=True, text=True)
             self.assertEqual(ended.returncode, 0, ended.stderr)
 

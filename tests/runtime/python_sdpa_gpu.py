@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E4
 from torch.utils import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls, _sdpa, _sdpa_packed  # noqa: E402
+from attune_kernels import _attention, _calls, _sdpa, _sdpa_packed  # noqa: E402
 
 
 class Ran:
@@ -168,7 +168,7 @@ class Sdpa(InTorch):
         self.assertEqual([one[1, :, 5:9].count_nonzero().item() for one in (out, grads[0])], [0, 0])
         self.assertTrue(all(one.isfinite().all() for one in (out, *grads)))
 
-    @unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
+    @unittest.skipIf(_attention._attend is None, "the extension does not implement PyTorch's operators")
     @unittest.skipUnless(SERVES_MASKS, "this PyTorch has no torch.library.get_kernel")
     def test_nested_tensors_and_varlen_attn(self):
         """Beside each sequence alone."""

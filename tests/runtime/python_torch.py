@@ -189,7 +189,7 @@ class Eager(unittest.TestCase):
 
         mock = unittest.mock.patch
         for patch in (mock.object(_library, "load", lambda: self.library), mock.object(_calls._Launcher, "run", counted),
-                      mock.object(_calls, "check_tensor", lambda *_: None), mock.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True),
+                      mock.object(_calls.Checked, "check_tensor", lambda *_: None), mock.object(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, create=True),
                       mock.object(_calls, "_forward_launchers", {}), mock.object(_calls, "_backward_launchers", {})):
             patch.start()
             self.addCleanup(patch.stop)

@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch.utils import checkpoint  # noqa: E402
 
 import attune_kernels as attune  # noqa: E402
-from attune_kernels import _calls  # noqa: E402
+from attune_kernels import _attention, _calls  # noqa: E402
 
 OPERATOR = torch.ops.attune_kernels.forward.default
 
@@ -282,7 +282,7 @@ class Eager(InTorch):
         self.assertEqual((wrong, sorted(ended)), ([], [0, 1, 2, 3]))
 
 
-@unittest.skipIf(attune._attend is None, "the extension does not implement PyTorch's operators")
+@unittest.skipIf(_attention._attend is None, "the extension does not implement PyTorch's operators")
 class Recorded(InTorch):
     """attention() of a kind that was called before, which autograd records in C++."""
 
@@ -292,7 +292,7 @@ class Recorded(InTorch):
         options = {"deterministic": True, **options}
         call = functools.partial(attune.attention, **options)
         if not is_recorded:
-            with unittest.mock.patch.object(attune, "_attend", None):
+            with unittest.mock.patch.object(_attention, "_attend", None):
                 return with_gradients(call, leaves)
         with_gradients(call, leaves)
         self.assertEqual(type(call(*leaves).grad_fn).__name__, self.KIND)
@@ -380,7 +380,7 @@ class Recorded(InTorch):
         with torch.inference_mode():
             k = k.detach().clone()
         for is_recorded in (True, False):
-            with unittest.mock.patch.object(attune, "_attend", attune._attend if is_recorded else None), \
+            with unittest.mock.patch.object(_attention, "_attend", _attention._attend if is_recorded else None), \
                     self.assertRaisesRegex(RuntimeError, "[Ii]nference tensors cannot be saved"):
                 attune.attention(q, k, v, deterministic=True)
 

@@ -7,6 +7,7 @@ from ctypes import POINTER, c_int, c_size_t, c_void_p
 from attune_kernels import _library
 
 _FUNCTION = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(_library.Operand), c_size_t, c_void_p, c_size_t, c_void_p)
+_WORKSPACE_BYTES, _LAST_ERROR = ctypes.CFUNCTYPE(c_int, POINTER(_library.Problem), POINTER(c_size_t)), ctypes.CFUNCTYPE(c_void_p)
 _NAMES = ("q", "k", "v", "o", "lse", "d_q", "d_k", "d_v", "d_o", "d_lse", "sinks", "d_sinks", "seqused_q", "seqused_kv", "alibi_slopes", "bias",
           "attention_mask", "d_bias", "cu_seqlens_q", "cu_seqlens_kv", "dropout_state")  # by number
 _WITHOUT_STRIDES = ("lse", "d_lse")
@@ -17,11 +18,17 @@ class RecordingLibrary:
 
     def __init__(self, workspace_bytes=1000):
         self.launches, self.workspace_bytes, self.status, self.inside, self._lock = [], workspace_bytes, 0, lambda: None, threading.Lock()
+        self._error = ctypes.create_string_buffer(b"a sentence of the library")
         self._functions = {"attune_forward": _FUNCTION(self._forward), "attune_backward": _FUNCTION(self._backward),
-                           "attune_launch": None, "attune_launch_backward": None}
+                           "attune_launch": None, "attune_launch_backward": None, "attune_workspace_bytes": _WORKSPACE_BYTES(self._workspace_bytes),
+                           "attune_last_error": _LAST_ERROR(lambda: ctypes.addressof(self._error))}
 
     def __getitem__(self, name):
         return self._functions[name]
+
+    def _workspace_bytes(self, problem, needed):
+        needed[0] = self.workspace_bytes
+        return 0
 
     def attune_workspace_bytes(self, problem, needed):
         needed._obj.value = self.workspace_bytes

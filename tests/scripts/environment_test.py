@@ -5,7 +5,7 @@ import re
 import sys
 
 root = pathlib.Path(sys.argv[1])
-general = {"HOME", "PATH", "TMPDIR", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_PATH"}
+general = {"CC", "HOME", "PATH", "TMPDIR", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_PATH"}
 literal = re.compile(r'"([A-Z][A-Z0-9_]+)"')
 in_shell = re.compile(r"\$\{(ATTUNE_[A-Z_]+)")
 

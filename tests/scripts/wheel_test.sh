@@ -69,7 +69,7 @@ venv, version, extension = sys.argv[1:]
 assert _library.candidates()[0].startswith(venv), _library.candidates()
 assert attune.version() == version, attune.version()
 assert attune.__version__ == version, attune.__version__
-assert all((pathlib.Path(attune.__file__).parent / name).exists() for name in ("__init__.pyi", "py.typed", "__main__.py"))
+assert all((pathlib.Path(attune.__file__).parent / name).exists() for name in ("__init__.pyi", "py.typed", "__main__.py", "jax_handlers.c"))
 assert (importlib.util.find_spec("attune_kernels._known_calls") is not None) == (extension == "yes"), f"an extension is expected: {extension}"
 if extension == "yes":
     from attune_kernels import _extension, _known_calls

@@ -5,9 +5,7 @@ import pathlib
 import platform
 import sys
 
-import torch
-
-from . import _calls, _library
+from . import _library
 
 
 def _library_of_process():
@@ -17,19 +15,34 @@ def _library_of_process():
     return ", ".join(sorted(found))
 
 
+def _pytorch():
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
+    return torch
+
+
 def findings():
     """(name, what there is) of each thing, and whether calls can run."""
     yield "module", str(pathlib.Path(__file__).parent)
     yield "Python", f"{platform.python_version()}, {platform.machine()}, {platform.platform()}"
-    yield "PyTorch", f"{torch.__version__}, " + (f"of CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA")
+    torch = _pytorch()
+    if torch is None:
+        yield "PyTorch", "none: pip install torch; without it arrays go in by attune_kernels.dlpack or attune_kernels.jax"
+    else:
+        yield "PyTorch", f"{torch.__version__}, " + (f"of CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA")
     try:
         library = _library.load()
     except OSError as error:
         yield "library", f"none: {error}"
         return
     yield "library", f"{library.attune_version().decode()}, {_library_of_process()}"
-    yield "extension", "serves repeated calls" if _calls._known_calls is not None else \
-        "none: it was not built, or PyTorch is older than 2.10; Python code serves all calls"
+    if torch is not None:
+        from . import _calls
+
+        yield "extension", "serves repeated calls" if _calls._known_calls is not None else \
+            "none: it was not built, or PyTorch is older than 2.10; Python code serves all calls"
     for line in _library.text_of(library.attune_machine).splitlines():
         yield tuple(line.split("\t", 1))
 

@@ -15,7 +15,7 @@ dispatcher costs more host time than attention(), which therefore takes this way
 
 import torch
 
-from . import _calls, _library
+from . import _calls, _checked, _library
 from ._options import CONTIGUOUS, SCHEMA, TERM_SCHEMA, TERMS, Options, Terms
 
 _SCHEMAS = {
@@ -112,7 +112,7 @@ def _as_schema_has_them(options):
     options = Options._make(options)
     window = options.window
     if window is not None:
-        window = list(_calls.window_sides(window, options.causal, options.top_left))
+        window = list(_checked.window_sides(window, options.causal, options.top_left))
     return tuple(options._replace(causal=bool(options.causal), top_left=bool(options.top_left), window=window,
                                   invariant=bool(options.invariant), softcap=float(options.softcap),
                                   dropout_p=float(options.dropout_p)))
