@@ -12,6 +12,7 @@
 #include "generator/error.h"
 #include "generator/plan/kernel_plan.h"
 #include "generator/problem/element_type.h"
+#include "runtime/system/node_gpu.h"
 
 namespace attune {
 
@@ -72,6 +73,7 @@ class Device {
   virtual KernelTarget target() const = 0;
   virtual std::string description() const = 0;  ///< for people: "cuda:0 NVIDIA H200", "emulator of h200"
   virtual Toolchain toolchain() const = 0;
+  virtual NodeGpu node_gpu() const { return {}; }  ///< unknown on the emulator
 
   /// Compiles (or takes from the cubin cache) and loads. Throws Error(compile_failed) with the log,
   /// Error(nvrtc_unavailable).

@@ -40,6 +40,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   const DeviceSpec& spec() const override { return spec_; }
   KernelTarget target() const override { return KernelTarget::cuda; }
   std::string description() const override { return "cuda:" + std::to_string(ordinal_) + " " + spec_.name; }
+  NodeGpu node_gpu() const override { return find_node_gpu(ordinal_); }
   Toolchain toolchain() const override { return {nvrtc_identity(), "CUDA " + cuda_version_text(driver_.version)}; }
 
   std::shared_ptr<const CompiledKernel> compile(const KernelLaunch& launch) override;

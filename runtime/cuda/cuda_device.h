@@ -53,4 +53,7 @@ struct ClockSample {
 };
 ClockSample sample_clock(int ordinal);
 
+/// Which GPU of which node this is and how it is set, by NVML. Without NVML the host alone.
+NodeGpu find_node_gpu(int ordinal);
+
 }  // namespace attune

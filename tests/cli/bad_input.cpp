@@ -114,6 +114,8 @@ TEST_CASE("flags with bad values are named", "[nogpu]") {
       {"tune --seq 16 --head-dim 64 --budget nan", {"--budget nan"}},
       {"tune --seq 16 --head-dim 64 --budget 1d", {"--budget 1d", "10m or 2h"}},
       {"tune --seq 16 --head-dim 64 --budget -1m", {"--budget -1m"}},
+      {"tune --seq 16 --head-dim 64 --time-limit 0", {"--time-limit 0"}},
+      {"tune --seq 16 --head-dim 64 --time-limit 1d", {"--time-limit 1d", "10m or 2h"}},
       {"tune --seq 16 --head-dim 64 --max-candidates -1", {"--max-candidates -1"}},
       {"tune --seq 16 --head-dim 64 --trial-timeout -1", {"--trial-timeout -1"}},
       {"bench --seq 16 --head-dim 64 --seconds 0", {"--seconds 0"}},

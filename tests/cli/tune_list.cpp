@@ -1,6 +1,8 @@
-// `tune` of a list that is interrupted, and by a command of another name.
+// `tune` of a list: its shards, its time limit, when it is interrupted, and by a command of another name.
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "tests/catch.h"
 #include "tests/cli/command.h"
@@ -40,4 +42,48 @@ TEST_CASE("the command finds itself under another name", "[emulator]") {
   const int status = std::system(tune.c_str());
   INFO(read_file(folder.file("out")));
   CHECK(status == 0);
+}
+
+TEST_CASE("tune of a list in shards of about the same time", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
+  const std::string shapes = folder.file("shapes.csv");
+  // The first takes as long as all others together.
+  write_file(shapes, "batch,heads,seq,head-dim\n64,16,16384,64\n1,2,48,64\n1,2,33,32\n1,1,40,16\n");
+  const std::string tune = "tune --max-candidates 1 --json --progress none" + kEmulator + " --shapes " + shapes;
+  const auto problems_of = [&](const std::string& shard) {
+    const CommandResult result = run_attune(words(tune + " --shard " + shard), environment);
+    INFO(result.err);
+    REQUIRE(result.status == 0);
+    const nlohmann::json document = result.json();
+    std::vector<std::string> problems;
+    for (const nlohmann::json& entry : document.at("results")) problems.push_back(entry.at("problem"));
+    return problems;
+  };
+  CHECK(problems_of("1/2") == std::vector<std::string>{"forward bf16 b64 hq16 sq16384 d64"});
+  CHECK(problems_of("2/2") == std::vector<std::string>{"forward bf16 b1 hq2 sq48 d64", "forward bf16 b1 hq2 sq33 d32",
+                                                       "forward bf16 b1 hq1 sq40 d16"});
+}
+
+TEST_CASE("after the time limit no problem is begun, and the same command goes on", "[emulator]") {
+  const TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"ATTUNE_DATABASE", folder.file("tuning.db")}};
+  const std::string shapes = folder.file("shapes.csv");
+  write_file(shapes, "heads,seq,head-dim\n2,48,64\n2,33,32\n");
+  const std::string tune = "tune --max-candidates 1 --progress none" + kEmulator + " --shapes " + shapes;
+  const CommandResult over = run_attune(words(tune + " --json --time-limit 0.000001"), environment);
+  INFO(over.err);
+  CHECK(over.status == 1);
+  const nlohmann::json nothing = over.json();
+  REQUIRE(nothing.at("results").size() == 2);
+  for (const nlohmann::json& entry : nothing.at("results")) CHECK(entry.at("status") == "not_begun");
+  CHECK_THAT(over.err, ContainsSubstring("2 of 2 problems were not begun"));
+  CHECK_THAT(run_attune(words(tune + " --time-limit 0.000001"), environment).out, ContainsSubstring("not begun"));
+
+  const CommandResult enough = run_attune(words(tune + " --json --time-limit 1h"), environment);
+  INFO(enough.err);
+  CHECK(enough.status == 0);
+  const nlohmann::json all = enough.json();
+  REQUIRE(all.at("results").size() == 2);
+  for (const nlohmann::json& entry : all.at("results")) CHECK(entry.at("status") == "ok");
 }

@@ -1,5 +1,5 @@
 """The code that documents show, block by block: C and C++ compile, Python calls what the module has with arguments that it takes, CMake is that of
-examples/project, and of shell lines every `attune` command has a verb and options that exist and a problem and a config that are understood."""
+examples/project, scripts and manifests (bash, yaml) are parts of files of examples/slurm and examples/kubernetes, and of shell lines every `attune` command has a verb and options that exist and a problem and a config that are understood."""
 import ast
 import builtins
 import contextlib
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-LANGUAGES = {"", "c", "cpp", "python", "sh", "console", "cmake", "json", "text"}
+LANGUAGES = {"", "c", "cpp", "python", "sh", "console", "cmake", "json", "text", "bash", "yaml"}
 PROBLEM_OPTIONS = {"--problem", "--pass", "--dtype", "--batch", "--heads", "--kv-heads", "--seq", "--kv-seq", "--head-dim", "--mask", "--causal",
                    "--deterministic", "--scale", "--layout", "--config", "--target", "--algorithm"}
 
@@ -68,6 +68,16 @@ class Snippets:
 
     def check_text(self, block):
         pass
+
+    def check_bash(self, block):
+        self.check_part(block, "slurm")
+
+    def check_yaml(self, block):
+        self.check_part(block, "kubernetes")
+
+    def check_part(self, block, folder):
+        if not any(block.text in path.read_text() for path in (self.root / "examples" / folder).iterdir()):
+            self.complain(block, f"no part of a file of examples/{folder}")
 
     def check_json(self, block):
         try:

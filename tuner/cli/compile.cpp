@@ -193,7 +193,7 @@ Verb make_compile(CommandLine& command) {
       "exit status is 1 if a kernel failed, and 2 if one could not be stored",
       "attune compile --target h200 --heads 16 --seq 4096 --head-dim 128 --causal --max-candidates 20\n"
       "attune compile --target a100 --shapes shapes.csv --shard 1/4 --json");
-  options->shapes.add_to(*verb, "kernel");
+  options->shapes.add_to(*verb, "of equally many kernels");
   verb->add_option("--max-candidates", options->jobs.max_candidates,
                    "of each problem, the default included, in the cost model's order (default 10, 0: all)");
   verb->add_option("--workers", options->jobs.workers, "processes (default 0: as many as there are cores)");

@@ -282,7 +282,7 @@ Verb make_pack(CommandLine& command) {
   verb->add_option("--output", options->path, "pack to write");
   verb->add_flag("--force", options->force, "replace what is there");
   verb->add_option("--show", options->show, "pack to look at: what made it, what is in it, and whether it is whole");
-  options->shapes.add_to(*verb, "problem");
+  options->shapes.add_to(*verb, "of equally many problems");
   verb->add_option("--workers", options->workers, "processes (default 0: as many as there are cores)");
   verb->add_option("--compile-timeout", options->timeout_seconds,
                    "seconds after which a compilation is ended (default 60)");

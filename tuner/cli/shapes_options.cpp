@@ -7,7 +7,7 @@
 
 namespace attune::cli {
 
-void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
+void ShapesOptions::add_to(CommandLine& verb, const std::string& parts) {
   verb.add_option("--shapes", file_,
                   "FILE.json (array of canonical texts, or of objects with the flags' names) or FILE.csv (header of "
                   "the flags' names; lines that begin with # are comments), in place of the problem flags. The field "
@@ -22,12 +22,12 @@ void ShapesOptions::add_to(CommandLine& verb, const std::string& shard_of) {
   verb.add_option("--decoding", decoding_,
                   "with --model: sequences of one query each, and their keys (default: 32x4096)");
   verb.add_option("--tensor-parallel", tensor_parallel_, "with --model: GPUs that share its heads (default 1)");
-  if (shard_of.empty()) return;
+  if (parts.empty()) return;
   verb.add_option(
       "--shard", shard_,
-      fmt::format("I/N: every N-th {} from the I-th on, for the jobs of an array; auto: as the environment of a "
-                  "task says, of Slurm, MPI or torchrun, and auto/N in a job of Kubernetes",
-                  shard_of));
+      fmt::format("I/N: the I-th of N parts {}, for the jobs of an array; auto: as the environment of a task says, of "
+                  "Slurm, MPI or torchrun, and auto/N in a job of Kubernetes",
+                  parts));
 }
 
 ModelUse ShapesOptions::model_use() const {

@@ -16,8 +16,8 @@ namespace attune::cli {
 /// --shapes, --model and --shard: many problems in place of the one that the problem flags name.
 class ShapesOptions {
  public:
-  /// `shard_of`: what a shard is a part of, such as "kernel"; empty: there are none, and no --shard.
-  void add_to(CommandLine& verb, const std::string& shard_of);
+  /// `parts`: which ones a shard is one of, such as "of equally many kernels"; empty: there are none, and no --shard.
+  void add_to(CommandLine& verb, const std::string& parts);
 
   bool given() const { return !file_.empty() || !model_.empty(); }
   /// The list, or the model's configuration.

@@ -31,7 +31,7 @@ struct TuneOptions {
   DeviceOptions device;
   ConfigOptions config;
   std::string rigor = "measure", space = "whole", progress = "auto";
-  std::string budget;
+  std::string budget, time_limit;
   std::optional<int> patience, max_candidates;
   double trial_timeout = 60;
   int compile_workers = -1;
@@ -97,12 +97,23 @@ ExitStatus compile_only(const TuneOptions& options, const std::vector<NamedProbl
   return compile_kernels(jobs, options.device.choose_several().front(), output);
 }
 
+// What a shard takes so that all take about as long.
+std::vector<NamedProblem> shard_of(const std::vector<NamedProblem>& list, const Shard& shard) {
+  std::vector<std::int64_t> costs;
+  for (const NamedProblem& named : list) costs.push_back(estimated_sweep_ms(named.problem));
+  std::vector<NamedProblem> taken;
+  for (const std::size_t position : balanced_shard(costs, shard)) taken.push_back(list[position]);
+  return taken;
+}
+
 int run(const TuneOptions& options) {
   const SweepOptions sweep = sweep_options(options);
   const ProgressStyle style = parse_progress_style(options.progress);
   const Format format = options.output.format();
+  TimeLimit limit;
+  if (!options.time_limit.empty()) limit = TimeLimit(seconds_of("--time-limit", options.time_limit));
   const std::vector<NamedProblem> problems =
-      select(options.shapes.named_problems(options.problem), options.shapes.shard());
+      shard_of(options.shapes.named_problems(options.problem), options.shapes.shard());
   for (const NamedProblem& named : problems) {
     for (const Operand operand : {Operand::q, Operand::k}) element_count(named.problem, operand);
   }
@@ -121,7 +132,7 @@ int run(const TuneOptions& options) {
     return kOk;
   }
 
-  TuneList work(problems, devices, sweep, *database, style);
+  TuneList work(problems, devices, sweep, *database, style, limit);
   const std::vector<Tuned> all = work.tune();
   for (const Tuned& tuned : all) {
     if (!tuned.result) continue;
@@ -141,6 +152,13 @@ int run(const TuneOptions& options) {
       document["results"].push_back(std::move(entry));
     }
     print_document(document, kTuneTable, format);
+  }
+  if (const auto not_begun = std::count_if(all.begin(), all.end(), [](const Tuned& t) { return t.is_not_begun(); });
+      not_begun > 0 && limit.is_over()) {
+    warn(
+        fmt::format("--time-limit {} is over, and {} of {} problems were not begun: the same command goes on with "
+                    "them",
+                    options.time_limit, not_begun, all.size()));
   }
   if (work.interrupted()) {
     warn(fmt::format("interrupted; what was measured is kept in {}: the same command goes on from there",
@@ -162,7 +180,7 @@ Verb make_tune(CommandLine& command) {
       "attune tune --batch 4 --heads 16 --seq 4096 --head-dim 128 --causal\n"
       "attune tune --shapes shapes.csv --shard 1/4 --rigor patient --device all\n"
       "attune tune --heads 2 --seq 256 --head-dim 64 --device emulator --target a100 --max-candidates 5 --json");
-  options->shapes.add_to(*verb, "problem");
+  options->shapes.add_to(*verb, "whose problems take about as long together");
   verb->add_option(
       "--rigor", options->rigor,
       "how far the search goes: estimate (candidates are validated, not timed, and ranked by the cost model), "
@@ -170,6 +188,10 @@ Verb make_tune(CommandLine& command) {
   verb->add_option("--budget", options->budget,
                    "seconds for each problem after which no new trial begins, or 10m, or 2h (default 60; patient: 600; "
                    "exhaustive: no limit)");
+  verb->add_option("--time-limit", options->time_limit,
+                   "seconds for all problems together, or 50m, or 4h: none is begun later, and the budget of those "
+                   "under way ends then. Their final races may take some seconds more. What is left has the status "
+                   "not_begun, and the exit status is 1; the same command goes on");
   verb->add_option(
       "--patience", options->patience,
       "trials without an improvement that end the search (default 15 to 40 by the size of the space, patient "

@@ -27,9 +27,15 @@ bool concerns_all_problems(const Error& error) {
 
 }  // namespace
 
+std::optional<double> TimeLimit::seconds_left() const {
+  if (!seconds_) return {};
+  const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin_;
+  return std::max(0.0, *seconds_ - past.count());
+}
+
 TuneList::TuneList(const std::vector<NamedProblem>& problems, const std::vector<ChosenDevice>& devices,
-                   SweepOptions options, TuningDatabase& database, ProgressStyle style)
-    : options_(std::move(options)), database_(database), progress_(style, problems) {
+                   SweepOptions options, TuningDatabase& database, ProgressStyle style, TimeLimit limit)
+    : options_(std::move(options)), limit_(limit), database_(database), progress_(style, problems) {
   for (const NamedProblem& named : problems) tuned_.push_back({named.problem, named.name, std::nullopt, ""});
   options_.spec = devices.front().spec;
   options_.stop = &interruption_.asked();
@@ -64,6 +70,7 @@ void TuneList::work(const std::string& device) {
   for (auto index = take(); index && !interrupted(); index = take()) {
     Tuned& tuned = tuned_[*index];
     try {
+      options.budget_seconds = budget_seconds();
       progress_.begin(*index);
       tuned.result =
           sweep(tuned.problem, options, database_, [&](const SweepProgress& state) { progress_.show(*index, state); });
@@ -81,8 +88,17 @@ void TuneList::work(const std::string& device) {
 
 std::optional<std::size_t> TuneList::take() {
   const std::lock_guard lock(mutex_);
-  if (trouble_ || next_ == tuned_.size()) return std::nullopt;
+  if (trouble_ || next_ == tuned_.size() || limit_.is_over()) return std::nullopt;
   return next_++;
+}
+
+// Of a sweep that begins now: its own, or what is left.
+std::optional<double> TuneList::budget_seconds() const {
+  const std::optional<double> left = limit_.seconds_left();
+  if (!left) return options_.budget_seconds;
+  constexpr double kLeast = 0.1;  // 0 would be no limit
+  const double own = options_.budget_seconds.value_or(effort_of(options_.rigor, 0).budget_seconds);
+  return std::max(kLeast, own > 0 ? std::min(own, *left) : *left);
 }
 
 void TuneList::give_up() {

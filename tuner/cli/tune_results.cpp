@@ -49,7 +49,7 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked, Tu
   if (!tuned.name.empty()) print_field("name", tuned.name);
   print_field("problem", canonical_text(tuned.problem));
   if (!tuned.error.empty()) print_field("error", tuned.error);
-  if (tuned.error.empty() && !tuned.result) print_field("status", "not begun: the list was interrupted before");
+  if (tuned.is_not_begun()) print_field("status", "not begun: the list ended before");
   if (!tuned.result) return;
   const SweepResult& result = *tuned.result;
   print_field("device", device.is_cuda() ? fmt::format("{} {}", device.name, device.spec.name)
@@ -95,7 +95,7 @@ void print_tuned(const Tuned& tuned, const ChosenDevice& device, Rigor asked, Tu
 
 std::string status_of(const Tuned& tuned) {
   if (!tuned.error.empty()) return "error";
-  if (!tuned.result) return "not_begun";
+  if (tuned.is_not_begun()) return "not_begun";
   if (tuned.result->ended_by == "interrupted") return "interrupted";
   if (tuned.result->not_stored) return "not_stored";
   return tuned.result->best ? "ok" : "nothing_found";

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "generator/error.h"
+#include "runtime/system/printable.h"
 #include "tuner/database/database_checks.h"
 #include "tuner/database/database_rows.h"
 #include "tuner/database/database_schema.h"
 #include "tuner/database/file_system.h"
+#include "tuner/database/node_agreement.h"
 #include "tuner/database/problem_columns.h"
 #include "tuner/database/reading_connection.h"
 #include "tuner/database/sqlite.h"
@@ -41,6 +43,7 @@ class Doctor {
     try {
       ask_file(path_, [&](ReadingConnection& reading) {
         diagnosis_ = DatabaseDiagnosis();
+        agreement_ = NodeAgreement();
         connection_ = &reading.connection();
         check_integrity();
         if (!check_schema()) return;
@@ -49,6 +52,7 @@ class Doctor {
         check_problems();
         check_hashes();
         check_races();
+        check_nodes();
       });
     } catch (const Failure& failure) {
       find("file", fmt::format("it cannot be read: {}", explain(path_, failure)), advice_for(failure));
@@ -183,7 +187,9 @@ class Doctor {
       if (!row) ++diagnosis_.unreadable;
       const std::int64_t id = query.integer(kRowColumnCount);
       if (stored_content_hash(query) == query.text(kRowColumnCount + 1)) {
-        if (const std::string why = row ? impossibility(*row) : ""; !why.empty()) {
+        const std::string why = row ? impossibility(*row) : "";
+        if (row && why.empty()) agreement_.add(*row);
+        if (!why.empty()) {
           find("values",
                fmt::format("measurement {} (\"{}\" of \"{}\") cannot have been measured and is passed over: {}", id,
                            query.text(3), query.text(0), why),
@@ -212,7 +218,24 @@ class Doctor {
     }
   }
 
+  // By the rows of check_hashes(), those that can be believed.
+  void check_nodes() {
+    for (const DeviatingNode& gpu : agreement_.deviating()) {
+      const auto known = [](const std::string& text) { return text.empty() ? "unknown" : printable(text); };
+      find(
+          "node",
+          fmt::format("GPU {} of host {} ({}) takes {:.2f} of the time of {} other{} (median over {} configs that both "
+                      "measured){}",
+                      known(gpu.node.gpu_uuid), known(gpu.node.host), gpu.device, gpu.time_ratio, gpu.others,
+                      gpu.others == 1 ? "" : "s", gpu.compared,
+                      gpu.settings.empty() ? "" : "; its settings differ: " + printable(gpu.settings)),
+          "see to that GPU's power limit, clocks, cooling and other load, then tune its problems again on another: "
+          "what it measured is still picked");
+    }
+  }
+
   const std::string path_;
+  NodeAgreement agreement_;
   Connection* connection_ = nullptr;  // of the file while it is asked
   DatabaseDiagnosis diagnosis_;
 };

@@ -9,7 +9,8 @@ namespace attune {
 
 /// Something that is wrong with a database, as a person should read it.
 struct DatabaseFinding {
-  std::string check;   ///< "file", "schema", "integrity", "foreign_keys", "content_hash", "orphans", "problem", "race"
+  std::string check;   ///< "file", "schema", "integrity", "foreign_keys", "content_hash", "orphans", "problem", "race",
+                       ///< "node"
   std::string what;    ///< names the row or the object
   std::string advice;  ///< what to do
 };
@@ -22,7 +23,8 @@ struct DatabaseDiagnosis {
 
 /// Looks at a file without changing, creating or replacing anything: SQLite's own check of pages, indices and types,
 /// application id and schema, references, rows that nothing refers to, problems whose columns contradict their text,
-/// the content hash of every row, and places in races. Never throws for what is in the file.
+/// the content hash of every row, places in races, and GPUs whose times differ from others' (node_agreement.h). Never
+/// throws for what is in the file.
 DatabaseDiagnosis examine_database(const std::filesystem::path& path);
 
 }  // namespace attune

@@ -123,6 +123,7 @@ Measurement read_entry(const json& written) {
     example["sequence"] = Measurement{}.sequence;
     example["wide_samples_us"] = Measurement{}.wide_samples_us;
     example["wide_median_us"] = Measurement{}.wide_median_us;
+    example.update(node_gpu_to_json({"node", "GPU", "driver", 1, 1, 1}));
     return example;
   }();
   if (!written.is_object()) malformed("it is not an object");

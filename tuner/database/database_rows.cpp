@@ -58,6 +58,12 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.sequence = row.integer(column++);
   m.wide_samples_us = row.numbers<double>(column++);
   m.wide_median_us = row.real(column++);
+  m.node.host = row.text(column++);
+  m.node.gpu_uuid = row.text(column++);
+  m.node.driver_build = row.text(column++);
+  m.node.power_limit_w = static_cast<int>(row.integer(column++));
+  m.node.sm_clock_limit_mhz = static_cast<int>(row.integer(column++));
+  m.node.memory_clock_mhz = static_cast<int>(row.integer(column++));
   return stored;
 }
 
@@ -79,6 +85,10 @@ std::string hash_of(std::string_view problem, std::string_view config, std::stri
   if (!m.wide_samples_us.empty() || m.wide_median_us != 0) {
     bytes += fmt::format("\nwide {:a}\n", without_sign(m.wide_median_us));
     for (const double sample : m.wide_samples_us) bytes += fmt::format("{:a} ", sample);
+  }
+  if (const NodeGpu& node = m.node; node.is_known()) {
+    bytes += fmt::format("\nnode {}\n{}\n{}\n{} {} {}\n", node.host, node.gpu_uuid, node.driver_build,
+                         node.power_limit_w, node.sm_clock_limit_mhz, node.memory_clock_mhz);
   }
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
@@ -155,9 +165,9 @@ void respell_configs(sqlite::Connection& db) {
   };
   std::vector<Respelled> respelled;
   {
-    sqlite::Statement rows(db, fmt::format("WITH measurement AS (SELECT *, {} FROM main.measurement) "
+    sqlite::Statement rows(db, fmt::format("WITH measurement AS (SELECT *, {}, {} FROM main.measurement) "
                                            "SELECT {}, m.id, m.content_hash FROM {}",
-                                           kNoWideTimes, kRowColumns, kRowTables));
+                                           kNoWideTimes, kNoNode, kRowColumns, kRowTables));
     while (rows.step()) {
       const auto row = read_row(rows);
       if (!row || stored_content_hash(rows) != rows.text(kRowColumnCount + 1)) continue;
@@ -193,9 +203,10 @@ void respell_problems_and_times(sqlite::Connection& db) {
   std::vector<Respelled> respelled;
   {
     sqlite::Statement rows(
-        db, fmt::format("SELECT {}, m.id, m.content_hash FROM {} WHERE m.problem_id IN (SELECT value FROM "
+        db, fmt::format("WITH measurement AS (SELECT *, {} FROM main.measurement) "
+                        "SELECT {}, m.id, m.content_hash FROM {} WHERE m.problem_id IN (SELECT value FROM "
                         "json_each(?)) OR time_order(m.created_at) <> m.created_at OR time_order(m.race) <> m.race",
-                        kRowColumns, kRowTables));
+                        kNoNode, kRowColumns, kRowTables));
     rows.bind(fmt::format("[{}]", fmt::join(problems, ",")));
     while (rows.step()) {
       const auto row = read_row(rows);
@@ -279,10 +290,11 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       "samples_us, "
       "clocks_mhz, median_us, p20_us, p80_us, predicted_us, sm_clock_mhz, error_o, error_lse, registers, "
       "spill_bytes, "
-      "shared_bytes, compile_ms, created_at, race, place, sequence, wide_samples_us, wide_median_us) VALUES ("
+      "shared_bytes, compile_ms, created_at, race, place, sequence, wide_samples_us, wide_median_us, "
+      "host, gpu_uuid, driver_build, power_limit_w, sm_clock_limit_mhz, memory_clock_mhz) VALUES ("
       "(SELECT id FROM problem WHERE text = ?), (SELECT id FROM device WHERE name = ? AND sm_count = ?), "
       "(SELECT id FROM provenance WHERE compiler = ? AND driver = ? AND protocol = ? AND attune_version = ?), "
-      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+      "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
       "(content_hash) "
       "DO "
       "NOTHING")
@@ -318,6 +330,12 @@ bool insert_row(sqlite::Connection& db, const Measurement& m) {
       .bind(m.sequence)
       .bind_blob(m.wide_samples_us.data(), m.wide_samples_us.size() * sizeof(double))
       .bind(m.wide_median_us)
+      .bind(m.node.host)
+      .bind(m.node.gpu_uuid)
+      .bind(m.node.driver_build)
+      .bind(m.node.power_limit_w)
+      .bind(m.node.sm_clock_limit_mhz)
+      .bind(m.node.memory_clock_mhz)
       .step();
   return db.changes() > 0;
 }

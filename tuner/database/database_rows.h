@@ -16,15 +16,20 @@ inline constexpr const char* kRowColumns =
     "m.p20_us, m.p80_us,"
     " m.predicted_us, m.sm_clock_mhz, m.error_o, m.error_lse, m.registers, m.spill_bytes, m.shared_bytes, m.compile_ms,"
     " m.source_hash, v.compiler, v.driver, v.protocol, v.attune_version, m.created_at, m.race, m.place, m.sequence,"
-    " m.wide_samples_us, m.wide_median_us ";
+    " m.wide_samples_us, m.wide_median_us, m.host, m.gpu_uuid, m.driver_build, m.power_limit_w, m.sm_clock_limit_mhz,"
+    " m.memory_clock_mhz ";
 inline constexpr const char* kRowTables =
     " measurement m JOIN problem p ON p.id = m.problem_id JOIN device d ON d.id = m.device_id"
     " JOIN provenance v ON v.id = m.provenance_id ";
 
-constexpr int kRowColumnCount = 31;
+constexpr int kRowColumnCount = 37;
 
 /// What rows of the first four schemas lack, as the columns that it is read from.
 inline constexpr const char* kNoWideTimes = " x'' AS wide_samples_us, 0.0 AS wide_median_us ";
+/// What rows of the first seven schemas lack, likewise.
+inline constexpr const char* kNoNode =
+    " '' AS host, '' AS gpu_uuid, '' AS driver_build, 0 AS power_limit_w, 0 AS sm_clock_limit_mhz,"
+    " 0 AS memory_clock_mhz ";
 
 /// The same rows, the same order, whatever the order of storing: for export, diff and pruning.
 inline constexpr const char* kRowOrder =
@@ -44,8 +49,8 @@ inline constexpr const char* kOldestFirst = " m.sequence, time_order(m.created_a
 Measurement in_stored_form(Measurement measurement);
 
 /// Over all fields of a row, so that equal rows (and only they) have equal hashes on any machine. A row that was not
-/// raced, has no sequence, no wide times, or a templates' hash, has the hash that the schema gave it that knew no
-/// other.
+/// raced, has no sequence, no wide times, no node, or a templates' hash, has the hash that the schema gave it that knew
+/// no other.
 std::string content_hash(const Measurement& measurement);
 
 /// The hash of the row that a query of kRowColumns stands at, whether or not this version can read it. It differs from

@@ -21,7 +21,7 @@ namespace attune {
 namespace {
 
 // The schema of version i + 1 from that of version i. A migration that has shipped never changes.
-constexpr std::array<const char*, 7> kMigrations = {R"sql(
+constexpr std::array<const char*, 8> kMigrations = {R"sql(
 CREATE TABLE problem (
   id          INTEGER PRIMARY KEY,
   text        TEXT    NOT NULL UNIQUE,  -- canonical; the other columns repeat it for queries
@@ -165,6 +165,14 @@ ALTER TABLE measurement ADD COLUMN wide_median_us REAL NOT NULL DEFAULT 0;     -
                                                     R"sql(
 ALTER TABLE problem ADD COLUMN features TEXT NOT NULL DEFAULT '';  -- words of the fields that have no column
 UPDATE problem SET features = 'deterministic' WHERE text LIKE '% deterministic%';
+)sql",
+                                                    R"sql(
+ALTER TABLE measurement ADD COLUMN host TEXT NOT NULL DEFAULT '';          -- where it was measured; '' and 0: unknown
+ALTER TABLE measurement ADD COLUMN gpu_uuid TEXT NOT NULL DEFAULT '';
+ALTER TABLE measurement ADD COLUMN driver_build TEXT NOT NULL DEFAULT '';
+ALTER TABLE measurement ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE measurement ADD COLUMN sm_clock_limit_mhz INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE measurement ADD COLUMN memory_clock_mhz INTEGER NOT NULL DEFAULT 0;
 )sql"};
 
 // The last version whose configs may have words of earlier programs. A connection that cannot migrate reads them as
@@ -173,14 +181,14 @@ constexpr std::int64_t kVersionOfOldWords = 4;
 // The last version whose problems may have a mask that hides nothing, and whose times may have any fraction of a
 // second. Whoever reads such a file reads both.
 constexpr std::int64_t kVersionOfOldSpellings = 5;
-// The first version with all columns of measurements, and of problems.
-constexpr int kVersionOfAllColumns = 5, kVersionOfFeatures = 7;
+// The first versions with wide times, with all columns of problems, and with all of measurements.
+constexpr int kVersionOfWideTimes = 5, kVersionOfFeatures = 7, kVersionOfNodes = 8;
 
 // What a connection that cannot migrate adds to the measurements of version i + 1 in a view that it lays over them, so
 // that they are read as those of the newest: a temporary view hides the table of its name. Wide times follow, which all
-// of them lack. A temporary table of provenance hides the file's here, too.
+// of them lack, and nodes. A temporary table of provenance hides the file's here, too.
 #define SOURCE_HASH "'templates:' || (SELECT templates_hash FROM provenance WHERE id = provenance_id) AS source_hash"
-constexpr std::array<const char*, kVersionOfAllColumns - 1> kReadings = {
+constexpr std::array<const char*, kVersionOfWideTimes - 1> kReadings = {
     "'' AS race, 0 AS place, 0 AS sequence, " SOURCE_HASH ",", "0 AS sequence, " SOURCE_HASH ",", SOURCE_HASH ",", ""};
 #undef SOURCE_HASH
 
@@ -340,15 +348,17 @@ std::string describe(const SchemaDifference& difference, const SchemaFacts& fact
 }
 
 void read_as_newest(sqlite::Connection& connection, std::int64_t version) {
-  if (version < 1 || version >= kVersionOfFeatures) return;
+  if (version < 1 || version >= kVersionOfNodes) return;
   connection.execute("PRAGMA temp_store = MEMORY");
+  std::string lacking = kNoNode;
+  if (version < kVersionOfWideTimes)
+    lacking = fmt::format("{} {}, {}", kReadings[static_cast<std::size_t>(version - 1)], kNoWideTimes, kNoNode);
+  connection.execute(
+      fmt::format("CREATE TEMP VIEW measurement AS SELECT *, {} FROM main.measurement", lacking).c_str());
+  if (version >= kVersionOfFeatures) return;
   connection.execute(
       "CREATE TEMP VIEW problem AS SELECT *, CASE WHEN text LIKE '% deterministic%' THEN 'deterministic' ELSE '' END "
       "AS features FROM main.problem");
-  if (version >= kVersionOfAllColumns) return;
-  connection.execute(fmt::format("CREATE TEMP VIEW measurement AS SELECT *, {} {} FROM main.measurement",
-                                 kReadings[static_cast<std::size_t>(version - 1)], kNoWideTimes)
-                         .c_str());
 }
 
 }  // namespace attune

@@ -8,6 +8,7 @@
 
 #include "generator/config/kernel_config.h"
 #include "generator/problem/attention_problem.h"
+#include "runtime/system/node_gpu.h"
 #include "tuner/database/utc_time.h"
 
 namespace attune {
@@ -78,6 +79,7 @@ struct Measurement {
   // provenance
   std::string source_hash;  ///< KernelPlan::source_hash() of what was measured; see also kTemplatesMark
   std::string compiler, driver, protocol, attune_version;
+  NodeGpu node;            ///< that it was measured on
   std::string created_at;  ///< UTC; stored as canonical_time()
   /// Lamport's number: 1 + the greatest of the database that it was appended to. Exports and merges keep it, so that
   /// what is newer does not depend on the clock of a machine. 0: of a version that numbered nothing. The rows of one

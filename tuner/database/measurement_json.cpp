@@ -89,6 +89,32 @@ class Reader {
 
 }  // namespace
 
+json node_gpu_to_json(const NodeGpu& node) {
+  json object = json::object();
+  const std::pair<const char*, std::string> texts[] = {
+      {"host", node.host}, {"gpu_uuid", node.gpu_uuid}, {"driver_build", node.driver_build}};
+  for (const auto& [key, text] : texts)
+    if (!text.empty()) object[key] = text;
+  const std::pair<const char*, int> numbers[] = {{"power_limit_w", node.power_limit_w},
+                                                 {"sm_clock_limit_mhz", node.sm_clock_limit_mhz},
+                                                 {"memory_clock_mhz", node.memory_clock_mhz}};
+  for (const auto& [key, number] : numbers)
+    if (number != 0) object[key] = number;
+  return object;
+}
+
+NodeGpu node_gpu_from_json(const json& object) {
+  const Reader reader(object, "node");
+  NodeGpu node;
+  reader.read("host", node.host);
+  reader.read("gpu_uuid", node.gpu_uuid);
+  reader.read("driver_build", node.driver_build);
+  reader.read("power_limit_w", node.power_limit_w);
+  reader.read("sm_clock_limit_mhz", node.sm_clock_limit_mhz);
+  reader.read("memory_clock_mhz", node.memory_clock_mhz);
+  return node;
+}
+
 json measurement_to_json(const Measurement& m) {
   json object = {{"problem", canonical_text(m.problem)},
                  {"config", canonical_text(m.config)},
@@ -122,6 +148,7 @@ json measurement_to_json(const Measurement& m) {
   if (m.sequence != 0) object["sequence"] = m.sequence;
   if (!m.wide_samples_us.empty()) object["wide_samples_us"] = m.wide_samples_us;
   if (m.wide_median_us != 0) object["wide_median_us"] = number(m.wide_median_us);
+  object.update(node_gpu_to_json(m.node));
   return object;
 }
 
@@ -167,6 +194,7 @@ Measurement measurement_from_json(const json& object) {
   reader.read("sequence", m.sequence);
   reader.read("wide_samples_us", m.wide_samples_us);
   reader.read("wide_median_us", m.wide_median_us);
+  m.node = node_gpu_from_json(object);
   return m;
 }
 

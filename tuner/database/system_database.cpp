@@ -75,6 +75,7 @@ std::vector<Measurement> rows_to_ship(const std::vector<Measurement>& rows) {
     summary.samples_us.clear();
     summary.wide_samples_us.clear();
     summary.clocks_mhz.clear();
+    summary.node = {};  // names of somebody's machines
   }
   return shipped;
 }

@@ -2,9 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <numeric>
+#include <queue>
+#include <tuple>
 
 #include "generator/error.h"
 
@@ -112,6 +117,38 @@ Shard parse_shard(std::string_view text) {
   }
   refuse(
       fmt::format("shard \"{}\": expected I/N with I from 1 to N, such as 2/8, or auto in a task of an array", text));
+}
+
+std::int64_t estimated_sweep_ms(const AttentionProblem& problem) {
+  constexpr double kTrials = 30, kTrialMs = 250, kLaunches = 400, kFlopsPerMs = 300e9, kBytesPerMs = 3e9,
+                   kMostMs = 120e3;
+  const double launch_ms = count_flops(problem) / kFlopsPerMs + count_bytes(problem) / kBytesPerMs;
+  return std::llround(std::min(kTrials * kTrialMs + kLaunches * launch_ms, kMostMs));
+}
+
+std::vector<std::size_t> balanced_shard(const std::vector<std::int64_t>& costs, const Shard& shard) {
+  std::vector<std::size_t> dearest_first(costs.size());
+  std::iota(dearest_first.begin(), dearest_first.end(), std::size_t{0});
+  std::stable_sort(dearest_first.begin(), dearest_first.end(),
+                   [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  struct Load {
+    std::int64_t cost;
+    std::size_t shard;  // from 0
+    bool operator>(const Load& other) const { return std::tie(cost, shard) > std::tie(other.cost, other.shard); }
+  };
+  // No more shards than elements get any: a count of 10^18 needs no memory.
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> least_first;
+  for (std::size_t i = 0; i < std::min(shard.count, costs.size()); ++i) least_first.push({0, i});
+  std::vector<std::size_t> taken;
+  for (const std::size_t position : dearest_first) {
+    Load least = least_first.top();
+    least_first.pop();
+    if (least.shard == shard.index - 1) taken.push_back(position);
+    least.cost += costs[position];
+    least_first.push(least);
+  }
+  std::sort(taken.begin(), taken.end());
+  return taken;
 }
 
 }  // namespace attune

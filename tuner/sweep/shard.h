@@ -1,16 +1,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "generator/problem/attention_problem.h"
+
 namespace attune {
 
-/// One of `count` parts of a list, for job arrays: part i takes every count-th element from the i-th on, so that parts
-/// are disjoint, together complete, and equally long but for one.
+/// One of `count` parts of a list, for job arrays. Where elements cost the same, part i takes every count-th element
+/// from the i-th on, so that parts are disjoint, together complete, and equally long but for one. Where they do not,
+/// balanced_shard() says which ones it takes.
 struct Shard {
   std::size_t index = 1;  ///< from 1 to count
   std::size_t count = 1;
@@ -45,5 +49,17 @@ std::vector<T> select(const std::vector<T>& list, const Shard& shard) {
   }
   return taken;
 }
+
+/// About how many milliseconds `attune tune` takes for a problem: 30 trials of 250 ms each, for compiling, checking and
+/// copying, and 400 launches at 300 TFLOP/s and 3 TB/s; two minutes at most, since a budget ends the search. It is
+/// right to within a factor, which is enough to balance shards, and follows from the problem alone: whatever GPU and
+/// database a task of an array has, all tasks of one version of Attune must come to the same shards.
+std::int64_t estimated_sweep_ms(const AttentionProblem& problem);
+
+/// The positions in `costs`, rising, that a shard takes: the dearest element first, each goes to the shard that has the
+/// least so far, of several the first. Shards are disjoint and together complete. Of equal costs they are those of
+/// Shard::takes(). No shard has more than 4/3 of what the best division would leave the fullest one (Graham, Bounds on
+/// multiprocessing timing anomalies, 1969). Costs are not negative, and their sum is an int64.
+std::vector<std::size_t> balanced_shard(const std::vector<std::int64_t>& costs, const Shard& shard);
 
 }  // namespace attune

@@ -281,6 +281,7 @@ class Sweep {
     row.source_hash = source_hash_of(row.config);
     row.compiler = facts_.toolchain.compiler;
     row.driver = facts_.toolchain.driver;
+    row.node = lane.node();
     row.attune_version = attune_version();
     row.created_at = utc_now();
     if (rigor_ == Rigor::estimate) {

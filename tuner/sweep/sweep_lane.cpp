@@ -95,6 +95,7 @@ WorkerFacts SweepLane::start() {
     facts.toolchain.compiler = told.at("compiler").text();
     facts.toolchain.driver = told.at("driver").text();
     facts.can_time = told.at("can_time").boolean();
+    node_ = node_gpu_from_json(said);
   } catch (const Error& error) {
     throw Error(ErrorCode::io, fmt::format("{} is no worker of this version: it answered {} ({})", options_.command,
                                            shortened(json_line(said)), error.what()));

@@ -32,6 +32,8 @@ class SweepLane {
   SweepLane(const AttentionProblem& problem, const SweepOptions& options, std::string device);
 
   const std::string& device() const { return device_; }
+  /// The GPU that the worker of last time opened; unknown before start().
+  const NodeGpu& node() const { return node_; }
   bool has_worker() const { return worker_ != nullptr; }
   /// Starts a worker, which opens the device. Throws Error in the child's own words.
   WorkerFacts start();
@@ -62,6 +64,7 @@ class SweepLane {
   const SweepOptions& options_;
   const std::string device_;
   const int ordinal_;
+  NodeGpu node_;
   std::unique_ptr<WorkerProcess> worker_;  // none after one that had to be killed
   bool prepared_ = false;                  // the worker holds inputs and reference
   int unprepared_ = 0;                     // workers in a row that could not be prepared

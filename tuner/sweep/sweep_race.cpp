@@ -46,6 +46,7 @@ SweepRace run_race(FinalRace& race, const std::vector<Measurement>& trials, Rigo
     row.wide_samples_us = std::move(finalist.wide_samples_us);
     row.clocks_mhz = std::move(finalist.clocks_mhz);
     row.protocol = protocol;
+    row.node = lane.node();  // which may not be that of its trial
     row.created_at = utc_now();
     row.sequence = 0;
     row.summarize();

@@ -115,11 +115,13 @@ class Worker {
   json identify() {
     const std::shared_ptr<Device>& on = device();
     const Toolchain toolchain = on->toolchain();
-    return {{"device_name", on->spec().name},
-            {"sm_count", on->spec().sm_count},
-            {"compiler", toolchain.compiler},
-            {"driver", toolchain.driver},
-            {"can_time", on->can_time()}};
+    json answer = {{"device_name", on->spec().name},
+                   {"sm_count", on->spec().sm_count},
+                   {"compiler", toolchain.compiler},
+                   {"driver", toolchain.driver},
+                   {"can_time", on->can_time()}};
+    answer.update(node_gpu_to_json(on->node_gpu()));
+    return answer;
   }
 
   json prepare(const json& request) {

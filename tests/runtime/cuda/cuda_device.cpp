@@ -113,6 +113,13 @@ TEST_CASE("a GPU tells its facts", "[gpu]") {
   CHECK(devices[0].memory_bytes > std::size_t{1} << 30);
   CHECK(open_cuda_device(0) == open_cuda_device(0));
   CHECK(sample_clock(0).sm_mhz > 0);
+  const NodeGpu node = open_cuda_device(0)->node_gpu();
+  CHECK_FALSE(node.host.empty());
+  CHECK(node.gpu_uuid.substr(0, 4) == "GPU-");
+  CHECK_FALSE(node.driver_build.empty());
+  CHECK(node.power_limit_w > 0);
+  CHECK(node.sm_clock_limit_mhz > 0);
+  CHECK(node.memory_clock_mhz > 0);
   std::printf("%s, %d SMs, compute %d.%d, %s, %s\n", spec.name.c_str(), spec.sm_count, spec.compute_major,
               spec.compute_minor, open_cuda_device(0)->toolchain().compiler.c_str(),
               open_cuda_device(0)->toolchain().driver.c_str());

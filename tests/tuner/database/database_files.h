@@ -49,6 +49,7 @@ inline void require_equal(const Measurement& a, const Measurement& b) {
   REQUIRE(a.driver == b.driver);
   REQUIRE(a.protocol == b.protocol);
   REQUIRE(a.attune_version == b.attune_version);
+  REQUIRE(a.node == b.node);
   REQUIRE(a.created_at == b.created_at);
 }
 

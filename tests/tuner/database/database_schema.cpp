@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 namespace database_schema_test {
 namespace {
 
-// What schemas/v1.sql to v4.sql hold.
+// What schemas/v1.sql to v7.sql hold.
 constexpr const char* kProblem = "forward bf16 b2 hq8 sq1024 d64 causal";
 constexpr const char* kDevice = "NVIDIA H200";
 constexpr int kSms = 132;
@@ -41,8 +41,9 @@ constexpr const char* kHashes = "SELECT group_concat(content_hash, ' ') FROM (SE
 constexpr const char* kAddedColumns =
     "SELECT count(*) FROM (SELECT name FROM pragma_table_info('measurement') UNION SELECT name FROM "
     "pragma_table_info('problem')) WHERE name IN ('race', 'place', 'sequence', 'source_hash', 'wide_samples_us', "
-    "'wide_median_us', 'features')";
-constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6, 6, 7};
+    "'wide_median_us', 'features', 'host', 'gpu_uuid', 'driver_build', 'power_limit_w', 'sm_clock_limit_mhz', "
+    "'memory_clock_mhz')";
+constexpr std::int64_t kAddedByVersion[] = {0, 0, 2, 3, 4, 6, 6, 7, 13};
 
 struct OldSchema {
   int version;
@@ -50,7 +51,8 @@ struct OldSchema {
   const char* best;
 };
 constexpr OldSchema kFirst = {1, 5, 4, 0, "sm80 q128 kv128 w8 st2"}, kSecond = {2, 7, 6, 2, "sm80 q64 kv64 w4 st2"},
-                    kThird = {3, 10, 9, 2, "sm80 q64 kv64 w4 st2"}, kFourth = {4, 12, 11, 4, "sm90 q128 kv64 st3"};
+                    kThird = {3, 10, 9, 2, "sm80 q64 kv64 w4 st2"}, kFourth = {4, 12, 11, 4, "sm90 q128 kv64 st3"},
+                    kSeventh = {7, 12, 11, 4, "sm90 q128 kv64 st3"};
 constexpr const char* kTemplates =
     "SELECT group_concat(v.templates_hash, ' ') FROM (SELECT * FROM measurement ORDER BY id) m "
     "JOIN provenance v ON v.id = m.provenance_id";
@@ -89,7 +91,7 @@ bool migrate_until(const fs::path& file, int steps, bool before_commit) {
 }  // namespace
 
 TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answers are the same", "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth, kSeventh);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "tuning.db";
@@ -112,6 +114,7 @@ TEST_CASE("a file of an older schema is migrated: nothing is lost, and the answe
       REQUIRE(row.source_hash.size() == (of_templates ? kTemplatesMark.size() : 0) + 16);
       REQUIRE(row.wide_samples_us.empty());
       REQUIRE(row.wide_median_us == 0);
+      REQUIRE_FALSE(row.node.is_known());
     }
     REQUIRE(raced == old.raced);
     REQUIRE(database.list().size() == 2);
@@ -196,7 +199,7 @@ TEST_CASE("configs of older files are respelled: the rows stay one with those th
 
 TEST_CASE("a file of an older schema is read without being migrated: for export and merge, and where it cannot be",
           "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth, kSeventh);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   ::chmod(folder.path().c_str(), 0755);
@@ -231,7 +234,7 @@ TEST_CASE("a file of an older schema is read without being migrated: for export 
 }
 
 TEST_CASE("what can be read of a damaged file of an older schema keeps its hash of templates or source", "[nogpu]") {
-  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth);
+  const OldSchema old = GENERATE(kFirst, kSecond, kThird, kFourth, kSeventh);
   INFO("schema " << old.version);
   const TemporaryFolder folder;
   const fs::path file = folder / "old.db";

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "generator/error.h"
 #include "tests/catch.h"
@@ -112,6 +114,30 @@ TEST_CASE("a row without wide times has the content hash that it always had", "[
   m.wide_samples_us.clear();  // as in presets
   CHECK(content_hash(m) != wide);
   CHECK(content_hash(m) != before);
+}
+
+TEST_CASE("a row of an unknown node has the content hash that it always had", "[nogpu]") {
+  Measurement m = example_measurement();
+  m.race = "2025-01-31T12:00:00.000000Z";
+  m.place = 2;
+  m.sequence = 7;
+  const std::string before = "428b51626e381059404967369130fd8e";  // as the fourth schema had it
+  CHECK(content_hash(m) == before);
+  std::set<std::string> hashes = {before};
+  const NodeGpu known = {"node-17", "GPU-1", "580.159.04", 700, 1980, 3201};
+  m.node = known;
+  hashes.insert(content_hash(m));
+  for (std::string NodeGpu::*text : {&NodeGpu::host, &NodeGpu::gpu_uuid, &NodeGpu::driver_build}) {
+    m.node = known;
+    m.node.*text += "0";
+    hashes.insert(content_hash(m));
+  }
+  for (int NodeGpu::*number : {&NodeGpu::power_limit_w, &NodeGpu::sm_clock_limit_mhz, &NodeGpu::memory_clock_mhz}) {
+    m.node = known;
+    m.node.*number += 1;
+    hashes.insert(content_hash(m));
+  }
+  CHECK(hashes.size() == 8);
 }
 
 TEST_CASE("status and rigor have names that come back", "[nogpu]") {

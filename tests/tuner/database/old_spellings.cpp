@@ -49,12 +49,23 @@ void hash_anew(const fs::path& file) {
   sqlite::Connection connection(file.string(), SQLITE_OPEN_READWRITE);
   std::vector<std::pair<std::int64_t, std::string>> hashes;
   {
+    read_as_newest(connection, 5);
     sqlite::Statement rows(connection, fmt::format("SELECT {}, m.id FROM {}", kRowColumns, kRowTables));
     while (rows.step()) hashes.emplace_back(rows.integer(kRowColumnCount), stored_content_hash(rows));
   }
   for (const auto& [id, hash] : hashes)
-    sqlite::Statement(connection, "UPDATE measurement SET content_hash = ? WHERE id = ?").bind(hash).bind(id).step();
+    sqlite::Statement(connection, "UPDATE main.measurement SET content_hash = ? WHERE id = ?")
+        .bind(hash)
+        .bind(id)
+        .step();
 }
+
+// Makes a file of schema 5 of one of this version.
+constexpr const char* kToSchema5 =
+    "ALTER TABLE problem DROP COLUMN features; ALTER TABLE measurement DROP COLUMN host; ALTER TABLE measurement DROP "
+    "COLUMN gpu_uuid; ALTER TABLE measurement DROP COLUMN driver_build; ALTER TABLE measurement DROP COLUMN "
+    "power_limit_w; ALTER TABLE measurement DROP COLUMN sm_clock_limit_mhz; ALTER TABLE measurement DROP COLUMN "
+    "memory_clock_mhz; PRAGMA user_version = 5";
 
 // As schema 5 could store it: the slow row of the problem without a mask, the others of texts with one.
 void begin_old_spellings(const fs::path& file) {
@@ -71,8 +82,8 @@ void begin_old_spellings(const fs::path& file) {
                   "'window', {}, scale, layout, alignment, features FROM problem WHERE id = 1;"
                   "UPDATE measurement SET problem_id = 2 WHERE config = '{}';"
                   "UPDATE measurement SET problem_id = 3, created_at = '2025-02-01T12:00:00Z' WHERE config = '{}';"
-                  "ALTER TABLE problem DROP COLUMN features; PRAGMA user_version = 5",
-                  kCausal, kWindow, kOpenDiagonal, kFast, kMiddle));
+                  "{}",
+                  kCausal, kWindow, kOpenDiagonal, kFast, kMiddle, kToSchema5));
   hash_anew(file);
 }
 
@@ -198,9 +209,9 @@ TEST_CASE("rows are in the order of their times, however they are written", "[no
     CHECK(database.best(parse_problem(kDecoding), "NVIDIA H200", 132)->median_us == 100);
   }
   // As earlier versions stored them, and only read.
-  run_sql(file,
-          "UPDATE measurement SET created_at = replace(replace(created_at, '.900000Z', '.9Z'), '.000000Z', 'Z');"
-          "ALTER TABLE problem DROP COLUMN features; PRAGMA user_version = 5");
+  run_sql(file, std::string("UPDATE measurement SET created_at = replace(replace(created_at, '.900000Z', '.9Z'), "
+                            "'.000000Z', 'Z');") +
+                    kToSchema5);
   hash_anew(file);
   const auto database = TuningDatabase::open_for_reading(file);
   CHECK(database->best(parse_problem(kDecoding), "NVIDIA H200", 132)->median_us == 100);

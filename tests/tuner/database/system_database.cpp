@@ -173,6 +173,7 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
       m.wide_median_us = 1.1 * us;
     }
     m.place = place;
+    m.node.host = "of-no-concern";
     return m;
   };
   Measurement estimate = row(a, 1), failed = row(b, 1);
@@ -189,6 +190,7 @@ TEST_CASE("what is shipped of many rows: the best and the default of each proble
     m.samples_us.clear();
     m.wide_samples_us.clear();
     m.clocks_mhz.clear();
+    m.node = {};
     return m;
   };
   require_equal(shipped[0], without_samples(second_place));

@@ -41,6 +41,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   Measurement row = example_measurement();
   row.wide_samples_us = {120, 1.0 / 3, 140};
   row.wide_median_us = 120;
+  row.node = {"node-17", "GPU-1", "580.159.04", 700, 1980, 3201};
   Measurement failed = example_measurement();
   failed.status = MeasurementStatus::wrong_result;
   failed.reason = "o: element 17 is NaN; 'quoted' -- and, \"twice\"";
@@ -75,7 +76,7 @@ TEST_CASE("a row comes back as it was stored", "[nogpu]") {
   REQUIRE(entries[0].ok == 1);
 
   const fs::path file = folder / "sub/folder/tuning.db";
-  REQUIRE(ask_sql(file, "PRAGMA user_version") == 7);
+  REQUIRE(ask_sql(file, "PRAGMA user_version") == 8);
   REQUIRE(ask_sql(file, "PRAGMA application_id") == 0x4174746e);
   REQUIRE(ask_sql(file,
                   "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND strict = 0 AND "

@@ -61,7 +61,7 @@ while read -r line; do
   echo "$op $device" >> {0}/devices
   case $op in
     prepare) echo '{{"prepared":true}}' ;;
-    identify) echo '{{"device_name":"{5}","sm_count":132,"compiler":"{4}","driver":"D1","can_time":true}}' ;;
+    identify) echo '{{"device_name":"{5}","sm_count":132,"compiler":"{4}","driver":"D1","can_time":true,"host":"node-7","gpu_uuid":"GPU-of-'"$device"'","power_limit_w":700}}' ;;
     compile) {2} echo '{{"status":"ok","reason":""}}' ;;
     trial) on_trial ;;
     race) {3} ;;

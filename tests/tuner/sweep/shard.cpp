@@ -1,7 +1,10 @@
 // Parts of a list: which one a job takes, as it is told or as its environment says.
 #include "tuner/sweep/shard.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -44,6 +47,55 @@ TEST_CASE("shards are disjoint, complete and even", "[nogpu]") {
   CHECK(parse_shard("3/8").count == 8);
   for (const char* bad : {"", "3", "0/8", "9/8", "3/", "/8", "3/8x", "-1/8", "a/b", "3 /8", "1/0"})
     CHECK_THROWS_WITH(parse_shard(bad), ContainsSubstring(std::string("\"") + bad + "\"") && ContainsSubstring("2/8"));
+}
+
+TEST_CASE("shards of elements of different costs are balanced, disjoint and complete", "[nogpu]") {
+  // A few large ones among many small ones, as lists of shapes have them.
+  std::vector<std::int64_t> costs;
+  for (int i = 0; i < 50; ++i) costs.push_back(i % 10 == 3 ? 60'000 : 7'500 + 100 * i);
+  for (const std::size_t count : {1u, 2u, 4u, 7u, 50u, 80u}) {
+    INFO(count << " shards");
+    std::vector<std::size_t> together;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
+    for (std::size_t i = 1; i <= count; ++i) {
+      const std::vector<std::size_t> part = balanced_shard(costs, Shard{i, count});
+      CHECK(std::is_sorted(part.begin(), part.end()));
+      std::int64_t sum = 0;
+      for (const std::size_t position : part) sum += costs.at(position);
+      least = std::min(least, sum);
+      most = std::max(most, sum);
+      together.insert(together.end(), part.begin(), part.end());
+    }
+    std::sort(together.begin(), together.end());
+    std::vector<std::size_t> all(costs.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    CHECK(together == all);
+    // What is placed last goes to the least loaded, and is the cheapest.
+    if (count <= 4) CHECK(most - least <= 13'000);
+  }
+}
+
+TEST_CASE("shards of elements that cost the same take every count-th", "[nogpu]") {
+  const std::vector<std::int64_t> costs(23, 7'500);
+  for (const std::size_t count : {1u, 5u, 23u, 40u}) {
+    for (std::size_t i = 1; i <= count; ++i) {
+      std::vector<std::size_t> expected;
+      for (std::size_t position = i - 1; position < costs.size(); position += count) expected.push_back(position);
+      CHECK(balanced_shard(costs, Shard{i, count}) == expected);
+    }
+  }
+  CHECK(balanced_shard({}, Shard{1, 2}).empty());
+  CHECK(balanced_shard({1}, Shard{std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()})
+            .empty());
+}
+
+TEST_CASE("the cost of a sweep rises with its problem's work, up to what a budget leaves", "[nogpu]") {
+  const auto cost = [](const char* text) { return estimated_sweep_ms(parse_problem(text)); };
+  CHECK(cost("forward bf16 b1 hq1 sq16 d64") == 7'500);
+  CHECK(cost("forward bf16 b1 hq16 sq16384 d128") == 10'468);  // 2.2e12 FLOPs, 0.27 GB
+  CHECK(cost("backward bf16 b1 hq16 sq16384 d128") > cost("forward bf16 b1 hq16 sq16384 d128"));
+  CHECK(cost("forward bf16 b1 hq16 sq16384 d128 causal") < cost("forward bf16 b1 hq16 sq16384 d128"));
+  CHECK(cost("forward bf16 b64 hq64 sq1048576 d128") == 120'000);
 }
 
 TEST_CASE("a task's shard is what started it says", "[nogpu]") {

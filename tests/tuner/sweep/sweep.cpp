@@ -222,6 +222,18 @@ TEST_CASE("several GPUs share the candidates of a problem, each its own worker",
   }
   REQUIRE(trials.size() == 3);
   REQUIRE(trials["cuda:0"] + trials["cuda:2"] + trials["cuda:3"] == 12);
+  // Rows say which GPU they are of: trials that of their own worker, the race that of the one that ran it.
+  std::map<std::string, int> rows_of;
+  for (const Measurement& row : result.rows) {
+    REQUIRE(row.node.host == "node-7");
+    REQUIRE(row.node.power_limit_w == 700);
+    ++rows_of[row.node.gpu_uuid];
+  }
+  REQUIRE(rows_of == std::map<std::string, int>{{"GPU-of-cuda:0", trials["cuda:0"]},
+                                                {"GPU-of-cuda:2", trials["cuda:2"]},
+                                                {"GPU-of-cuda:3", trials["cuda:3"]}});
+  REQUIRE_FALSE(result.finalists.empty());
+  for (const Measurement& row : result.finalists) REQUIRE(row.node.gpu_uuid == "GPU-of-cuda:0");
   // Each config once.
   const auto tried = requests(folder, "trial");
   REQUIRE(std::set<std::string>(tried.begin(), tried.end()).size() == 12);
