@@ -71,7 +71,7 @@ TEST_CASE("every program has the shipped presets in it, and picks from them", "[
 TEST_CASE("what was asked of the presets before changes no pick", "[nogpu]") {
   ScopedVariable system("ATTUNE_SYSTEM_DATABASE");
   system.unset();
-  const auto picks_of = [] { return TunedConfigs(nullptr, open_system_database(), nullptr); };
+  const auto picks_of = [] { return TunedConfigs(nullptr, open_system_databases(), nullptr); };
   TunedConfigs asked_all = picks_of();
   const DeviceSpec& device = find_device("h200");
   for (const char* text : {"forward bf16 b4 hq16 sq4000 d128 causal", "forward bf16 b4 hq16 sq4096 d128 causal",
