@@ -61,9 +61,9 @@ StoredRow read_stored(const sqlite::Statement& row) {
   m.node.host = row.text(column++);
   m.node.gpu_uuid = row.text(column++);
   m.node.driver_build = row.text(column++);
-  m.node.power_limit_w = static_cast<int>(row.integer(column++));
-  m.node.sm_clock_limit_mhz = static_cast<int>(row.integer(column++));
-  m.node.memory_clock_mhz = static_cast<int>(row.integer(column++));
+  m.node.power_limit_w = row.int32(column++);
+  m.node.sm_clock_limit_mhz = row.int32(column++);
+  m.node.memory_clock_mhz = row.int32(column++);
   return stored;
 }
 
