@@ -78,7 +78,7 @@ TEST_CASE("long lines of code are broken where brackets are nested least", "[nog
 }
 
 TEST_CASE("literals, directives and what continues behind a backslash stay as they are", "[nogpu]") {
-  for (const std::string line :
+  for (const std::string& line :
        {"  f(\"" + kLong + ", " + kOther + " // \");\n", "#define F(a) " + kLong + ", " + kOther + "\n",
         "  " + kLong + ", " + kOther + " \\\n"})
     CHECK(laid_out(line) == line);
