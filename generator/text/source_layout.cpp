@@ -289,8 +289,23 @@ class SourceLayout {
       if (!is_open_) put("", i);
       return i + 1;
     }
-    for (const std::string& line : broken(lines_[i], is_continued(i))) put(line, i);
-    return i + 1;
+    const std::size_t end = end_of_statement(i);
+    std::string statement = lines_[i];
+    for (std::size_t next = i + 1; next < end; ++next)
+      statement += (statement.ends_with('(') ? "" : " ") + lines_[next].substr(indent_of(lines_[next]));
+    for (const std::string& line : broken(statement, is_continued(i))) put(line, i);
+    return end;
+  }
+
+  // Of a line that is too long with those that continue it: where these were broken before fits it no more.
+  std::size_t end_of_statement(std::size_t i) const {
+    const auto is_plain = [&](const std::string& line) {
+      return !CodeLine(line).comment() && !line.ends_with('\\') && line.find('"') == std::string::npos;
+    };
+    std::size_t end = i + 1;
+    if (!is_long(lines_[i]) || !is_plain(lines_[i])) return end;
+    while (end < lines_.size() && is_continued(end) && is_plain(lines_[end])) ++end;
+    return end;
   }
 
   // Whether the statement of the line before it goes on.

@@ -519,8 +519,8 @@ struct TilePairStream {
       i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
         first(first_tensor + row * first_row_bytes + chunk * 16),
-        second(second_tensor + row * second_row_bytes + chunk * 16),
-        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+        second(second_tensor + row * second_row_bytes + chunk * 16), first_row_bytes(first_row_bytes),
+        second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
     if (kChunks == kRowLanes || chunk < kChunks) {
@@ -637,18 +637,15 @@ __device__ __forceinline__ void load_tiles(const Arguments& args, const ScoreTil
   const i32 head_kv = at.head / args.group_size, first_query = at.row_tile * kTile, first_key = at.key_tile * kTile;
   const i64 query = first_query, key = first_key;
   TilePairStream<kTile>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row),
-      at.head * args.q_stride_head, query * args.q_stride_row),
-                        kElementBytes * args.q_stride_row,
-                        row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
-                        at.head * args.d_o_stride_head, query * args.d_o_stride_row),
-                        kElementBytes * args.d_o_stride_row, query_count(args, sequence) - first_query)
+      at.head * args.q_stride_head, query * args.q_stride_row), kElementBytes * args.q_stride_row,
+      row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
+      at.head * args.d_o_stride_head, query * args.d_o_stride_row), kElementBytes * args.d_o_stride_row,
+      query_count(args, sequence) - first_query)
       .load_next(shared + kQOffset + stage * kTileBytes, shared + kDoOffset + stage * kTileBytes);
   TilePairStream<kTile>(row_pointer(args.k, sequence.key_offset(args.k_stride_batch, args.k_stride_row),
-      head_kv * args.k_stride_head, key * args.k_stride_row),
-                        kElementBytes * args.k_stride_row,
-                        row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row),
-                        head_kv * args.v_stride_head, key * args.v_stride_row),
-                        kElementBytes * args.v_stride_row, key_count(args, sequence) - first_key)
+      head_kv * args.k_stride_head, key * args.k_stride_row), kElementBytes * args.k_stride_row,
+      row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row), head_kv * args.v_stride_head,
+      key * args.v_stride_row), kElementBytes * args.v_stride_row, key_count(args, sequence) - first_key)
       .load_next(shared + kKOffset + stage * kTileBytes, shared + kVOffset + stage * kTileBytes);
 }
 

@@ -711,8 +711,8 @@ __device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
 __device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
     i32 query, i32 first_key) {
   AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
-      args.attention_mask_stride_head == 0 ? 0 : head,
-    args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
+      args.attention_mask_stride_head == 0 ? 0 : head, args.attention_mask_stride_row == 0 ? 0 : query,
+      args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
 __device__ __forceinline__ i32 row_of_attention_mask(const Arguments& args, i32 row) {
@@ -1041,8 +1041,7 @@ struct Consumer {
       wait_mask();
       AttentionMaskPanels::load<16, kBlockKv>(attention_mask_tile(shared, 0), row, 0, first_key,
           last_of(key_count(args, sequence)),
-                                              [&](i32 i) { return attention_mask_of_query(args, sequence, at.head,
-                                              query + i); });
+          [&](i32 i) { return attention_mask_of_query(args, sequence, at.head, query + i); });
     }
   }
   __device__ __forceinline__ void wait_bias() const { mbarrier_wait_parity(barriers.bias_full(), bias_parity); }

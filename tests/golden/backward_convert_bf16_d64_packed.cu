@@ -277,8 +277,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_backward_convert(c
               kElementBytes * (sequence.query_offset(args.d_q_stride_batch, args.d_q_stride_row) +
                    head * args.d_q_stride_head);
   convert(args.d_q_sums, args.softmax_scale, d_q, kElementBytes * args.d_q_stride_row, batch_head, tile,
-      stored_queries(args, sequence), first_block_of_queries<kTileRows>(sequence),
-          blocks_of_queries<kTileRows>(args));
+      stored_queries(args, sequence), first_block_of_queries<kTileRows>(sequence), blocks_of_queries<kTileRows>(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 

@@ -201,14 +201,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
               kElementBytes * (sequence.key_offset(args.d_k_stride_batch, args.d_k_stride_row) +
                    head * args.d_k_stride_head);
   convert(args.d_k_sums, args.softmax_scale, d_k, kElementBytes * args.d_k_stride_row, batch_head, tile,
-      stored_keys(args, sequence), first_block_of_keys<kTileRows>(sequence),
-          blocks_of_keys<kTileRows>(args));
+      stored_keys(args, sequence), first_block_of_keys<kTileRows>(sequence), blocks_of_keys<kTileRows>(args));
   char* d_v = static_cast<char*>(args.d_v) +
               kElementBytes * (sequence.key_offset(args.d_v_stride_batch, args.d_v_stride_row) +
                    head * args.d_v_stride_head);
   convert(args.d_v_sums, 1.0f, d_v, kElementBytes * args.d_v_stride_row, batch_head, tile, stored_keys(args, sequence),
-      first_block_of_keys<kTileRows>(sequence),
-          blocks_of_keys<kTileRows>(args));
+      first_block_of_keys<kTileRows>(sequence), blocks_of_keys<kTileRows>(args));
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 

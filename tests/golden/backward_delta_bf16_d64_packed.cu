@@ -237,7 +237,7 @@ __device__ __forceinline__ void store_listed_tile(u32* list, i32 place, const Se
       static_cast<u32>(sequence.queries)});
   st_global_v4_b32(to + 4,
       {static_cast<u32>(sequence.stored_queries), static_cast<u32>(sequence.first_key), static_cast<u32>(sequence.keys),
-                            static_cast<u32>(sequence.stored_keys)});
+      static_cast<u32>(sequence.stored_keys)});
 }
 
 struct ListedTile {

@@ -300,8 +300,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -428,8 +427,8 @@ struct TilePairStream {
       i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
         first(first_tensor + row * first_row_bytes + chunk * 16),
-        second(second_tensor + row * second_row_bytes + chunk * 16),
-        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+        second(second_tensor + row * second_row_bytes + chunk * 16), first_row_bytes(first_row_bytes),
+        second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
     if (kChunks == kRowLanes || chunk < kChunks) {
@@ -753,8 +752,7 @@ struct DqAccumulation {
 // Warps that share keys have a part of the queries each, and compute a part of the columns of dV and dK from all of
 // them: Pᵀ and dSᵀ go through shared memory.
 __device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation& dq, const ScoreFragments& p,
-    const ScoreFragments& ds,
-                                              const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
+    const ScoreFragments& ds, const WarpPart& part, const TilePairRing& ring, i32 block, u32 shared) {
   put_scores(shared + kPOffset, part.row, part.query, p);
   put_scores(shared + kDsOffset, part.row, part.query, ds);
   dq.await_ticket(block);
@@ -846,8 +844,7 @@ __device__ __forceinline__ void differentiate(ScoreFragments& ds, const ScoreFra
 // Sets Pᵀ to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in the
 // sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence,
-    i32 first_query,
-                                                   i32 first_key) {
+    i32 first_query, i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -864,9 +861,8 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
 
 // The exponentials come before the product dPᵀ, so that they may run beside it; the mask, a branch, comes after it.
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile,
-    const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc,
-                                           DqAccumulation& dq, u32 shared) {
+    const WarpPart& part, TilePairRing& ring, const QueryFragments& k, const QueryFragments& v, KeyGradients& acc,
+    DqAccumulation& dq, u32 shared) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
@@ -940,9 +936,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
             head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row,
         query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args,
-                      (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row),
-                      blocks.end - blocks.begin, shared};
+        LseDeltaStream(args,
+        (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row),
+        blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     DqAccumulation dq(args, tile.sequence, row_head, tile.tile, warp, shared);

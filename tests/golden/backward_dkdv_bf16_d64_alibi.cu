@@ -305,8 +305,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -447,8 +446,8 @@ struct TilePairStream {
       i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
         first(first_tensor + row * first_row_bytes + chunk * 16),
-        second(second_tensor + row * second_row_bytes + chunk * 16),
-        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+        second(second_tensor + row * second_row_bytes + chunk * 16), first_row_bytes(first_row_bytes),
+        second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
     if (kChunks == kRowLanes || chunk < kChunks) {
@@ -691,9 +690,7 @@ struct DqAccumulation {
 // A warp has all queries of its keys: Pᵀ and dSᵀ are A operands from registers, and no other warp needs them. Another
 // kernel computes dQ.
 __device__ __forceinline__ void add_gradients(KeyGradients& acc, DqAccumulation&, const ScoreFragments& p,
-    const ScoreFragments& ds,
-                                              const WarpPart& part, const TilePairRing& ring, i32 /*block*/,
-                                              u32 /*shared*/) {
+    const ScoreFragments& ds, const WarpPart& part, const TilePairRing& ring, i32 /*block*/, u32 /*shared*/) {
   gemm_columns<kBlockQ / 16>(acc.dv, PackedScores{p}, ring.second_tile(), part.first_chunk);   // dV = dV + Pᵀ dO
   gemm_columns<kBlockQ / 16>(acc.dk, PackedScores{ds}, ring.first_tile(), part.first_chunk);   // dK = dK + dSᵀ Q
 }
@@ -772,9 +769,7 @@ struct ExponentTerms {
 // query, in what follows, is the warp's first one in the block.
 // Turns Sᵀ in `p` into Pᵀ, and dPᵀ in `ds` into dSᵀ: at once, since both come from the changed score.
 __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p, ScoreFragments& ds,
-    const ScoreFunction& score, const Arguments& args,
-                                                               i32 query, u32 shared, i32 stage,
-                                                               const ExponentTerms& terms) {
+    const ScoreFunction& score, const Arguments& args, i32 query, u32 shared, i32 stage, const ExponentTerms& terms) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
     QueryStatistics two[2];
@@ -792,8 +787,7 @@ __device__ __forceinline__ void exponentiate_and_differentiate(ScoreFragments& p
 // Sets Pᵀ, or dSᵀ, to 0 where a query does not attend to a key. first_query and first_key are the warp's first ones in
 // the sequence.
 __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Arguments& args, const Sequence& sequence,
-    i32 first_query,
-                                                   i32 first_key) {
+    i32 first_query, i32 first_key) {
 #pragma unroll
   for (i32 n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -809,9 +803,8 @@ __device__ __forceinline__ void mask_probabilities(ScoreFragments& p, const Argu
 }
 
 __device__ __forceinline__ void query_step(const Arguments& args, bool masked, i32 block, const KeyTile& tile,
-    const WarpPart& part, TilePairRing& ring,
-                                           const QueryFragments& k, const QueryFragments& v, KeyGradients& acc,
-                                           DqAccumulation& dq, u32 shared, i32 head, float slope) {
+    const WarpPart& part, TilePairRing& ring, const QueryFragments& k, const QueryFragments& v, KeyGradients& acc,
+    DqAccumulation& dq, u32 shared, i32 head, float slope) {
   ScoreFragments acc_p = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
@@ -890,9 +883,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
             head * args.d_o_stride_head, first_row * args.d_o_stride_row);
     TilePairRing ring{StreamedRows(q, kElementBytes * args.q_stride_row, d_o, kElementBytes * args.d_o_stride_row,
         query_count(args, tile.sequence) - static_cast<i32>(first_row)),
-                      LseDeltaStream(args,
-                      (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row),
-                      blocks.end - blocks.begin, shared};
+        LseDeltaStream(args,
+        (row_head * blocks.all + first_block_of_queries<kBlockQ>(tile.sequence)) * kBlockQ + first_row),
+        blocks.end - blocks.begin, shared};
     if (member > 0) bar_sync();  // all have read the last block of the head before
     ring.prefetch();
     const float slope = alibi_slope(args, tile.sequence, head);

@@ -282,8 +282,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -449,8 +448,8 @@ struct TilePairStream {
       i64 second_row_bytes, i32 rows)
       : row(static_cast<i32>(thread_index()) / kRowLanes), chunk(static_cast<i32>(thread_index()) % kRowLanes),
         first(first_tensor + row * first_row_bytes + chunk * 16),
-        second(second_tensor + row * second_row_bytes + chunk * 16),
-        first_row_bytes(first_row_bytes), second_row_bytes(second_row_bytes), existing(rows - row) {}
+        second(second_tensor + row * second_row_bytes + chunk * 16), first_row_bytes(first_row_bytes),
+        second_row_bytes(second_row_bytes), existing(rows - row) {}
 
   __device__ __forceinline__ void load_next(u32 first_tile, u32 second_tile) {
     if (kChunks == kRowLanes || chunk < kChunks) {
@@ -649,9 +648,8 @@ __device__ __forceinline__ const char* row_pointer(const void* tensor, i64 seque
 // Turns dP in `ds` into dS. first_row is the warp's first query in the sequence.
 template <bool kMasked>
 __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments& ds, const ScoreFunction& score,
-    const Arguments& args,
-                                              const Sequence& sequence, const QueryStatistics (&queries)[2],
-                                              i32 first_row, i32 block, i32 head, float slope) {
+    const Arguments& args, const Sequence& sequence, const QueryStatistics (&queries)[2], i32 first_row, i32 block,
+    i32 head, float slope) {
   const i32 first_key = block * kBlockKv + lane_index() % 4 * 2;
 #pragma unroll
   for (i32 half = 0; half < 2; ++half) {
@@ -674,10 +672,8 @@ __device__ __forceinline__ void differentiate(ScoreFragments& s, ScoreFragments&
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row,
-    TilePairRing& ring,
-                                        const QueryFragments& q, const QueryFragments& d_o,
-                                        const QueryStatistics (&queries)[2], GradientFragments& acc_dq, i32 head,
-                                        float slope) {
+    TilePairRing& ring, const QueryFragments& q, const QueryFragments& d_o, const QueryStatistics (&queries)[2],
+    GradientFragments& acc_dq, i32 head, float slope) {
   ScoreFragments acc_s = {}, acc_ds = {};
   ScoreFunction score(args);
   ring.acquire();
@@ -703,11 +699,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const KeyBlocks blocks(args, sequence, tile_row, tile_row + rows - 1);
 
   TilePairStream<kBlockQ>(row_pointer(args.q, sequence.query_offset(args.q_stride_batch, args.q_stride_row),
-      head * args.q_stride_head, tile_row * args.q_stride_row),
-                          kElementBytes * args.q_stride_row,
-                          row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
-                          head * args.d_o_stride_head, tile_row * args.d_o_stride_row),
-                          kElementBytes * args.d_o_stride_row, rows)
+      head * args.q_stride_head, tile_row * args.q_stride_row), kElementBytes * args.q_stride_row,
+      row_pointer(args.d_o, sequence.query_offset(args.d_o_stride_batch, args.d_o_stride_row),
+      head * args.d_o_stride_head, tile_row * args.d_o_stride_row), kElementBytes * args.d_o_stride_row, rows)
       .load_next(shared + kQOffset, shared + kDoOffset);
   cp_async_commit_group();
   const i64 first_key = static_cast<i64>(blocks.begin) * kBlockKv;
@@ -716,8 +710,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const char* v = row_pointer(args.v, sequence.key_offset(args.v_stride_batch, args.v_stride_row),
       head_kv * args.v_stride_head, first_key * args.v_stride_row);
   TilePairRing ring{StreamedRows(k, kElementBytes * args.k_stride_row, v, kElementBytes * args.v_stride_row,
-      key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{},
-                    blocks.end - blocks.begin, shared};
+      key_count(args, sequence) - static_cast<i32>(first_key)), LseDeltaStream{}, blocks.end - blocks.begin, shared};
   ring.prefetch();
 
   const QueryFragments q(shared + kQOffset, warp_row), d_o(shared + kDoOffset, warp_row);
@@ -745,8 +738,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
       head * args.d_q_stride_head, 0));
   const i32 stored = rows;
   store_tile<kWarpRows, false, kWarpSize>(d_q + first_row * row_bytes, shared + kQOffset + warp_row * kRowBytes,
-      row_bytes, stored - warp_row,
-                                          lane_index());
+      row_bytes, stored - warp_row, lane_index());
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");
 

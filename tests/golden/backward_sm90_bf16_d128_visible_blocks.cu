@@ -821,8 +821,8 @@ __device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
 __device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
     i32 query, i32 first_key) {
   AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
-      args.attention_mask_stride_head == 0 ? 0 : head,
-    args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
+      args.attention_mask_stride_head == 0 ? 0 : head, args.attention_mask_stride_row == 0 ? 0 : query,
+      args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
 __device__ __forceinline__ i32 row_of_attention_mask(const Arguments& args, i32 row) {
@@ -992,8 +992,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
 // Copies a block of queries into a buffer that is free: Q and LSE, with tiles of pairs, or dO and delta. blocks: of a
 // head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do,
-    i32 stage, const Sequence& sequence, i32 query_head,
-                                           i32 block, i32 blocks, i32 first_key) {
+    i32 stage, const Sequence& sequence, i32 query_head, i32 block, i32 blocks, i32 first_key) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   u32 pair_bytes = 0;
   if (!of_do && args.attention_mask_by_map) pair_bytes += AttentionMaskPanels::kTileBytes;
@@ -1087,8 +1086,8 @@ __device__ __forceinline__ void load_operands(const Arguments& args, const Barri
     const i32 head_kv = TileHeads::of_keys(args, tile.head);
     if (lane_index() == 0) {
       load_tile<kKvPanelStride>(shared + (queries.of_do ? kVOffset : kKOffset), queries.of_do ? args.v_map : args.k_map,
-          queries.of_do ? barriers.v_full() : barriers.k_full(),
-                                head_kv, place_of_keys(args, tile.sequence, tile.tile));
+          queries.of_do ? barriers.v_full()
+          : barriers.k_full(), head_kv, place_of_keys(args, tile.sequence, tile.tile));
     }
     griddepcontrol_wait();  // the statistics are another kernel's
     queries.begin(walk);

@@ -768,8 +768,7 @@ __device__ __forceinline__ void load_tile(u32 to, const TensorMap& map, u32 full
 }
 // Copies a block of queries into a buffer that is free: Q and LSE, or dO and delta. blocks: of a head in workspaces.
 __device__ __forceinline__ void copy_block(const Arguments& args, const Barriers& barriers, u32 shared, bool of_do,
-    i32 stage, const Sequence& sequence, i32 query_head,
-                                           i32 block, i32 blocks) {
+    i32 stage, const Sequence& sequence, i32 query_head, i32 block, i32 blocks) {
   const u32 full = of_do ? barriers.d_o_full(stage) : barriers.q_full(stage);
   mbarrier_arrive_expect_tx(full, kQTileBytes + kRowsBytes);
   const u32 to = shared + (of_do ? kDoOffset : kQOffset) + stage * kQTileBytes;

@@ -288,8 +288,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -610,8 +609,7 @@ __device__ __forceinline__ void store_query_rows(const Arguments& args, const Qu
       const_cast<char*>(row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
       tile.head * args.o_stride_head, 0));
   store_tile<kWarpRows, kEvenTiles, kWarpSize>(o + (tile.first_row + warp_row) * row_bytes,
-      o_tile + warp_row * kRowBytes, row_bytes,
-                                                tile.rows - warp_row, lane_index());
+      o_tile + warp_row * kRowBytes, row_bytes, tile.rows - warp_row, lane_index());
 }
 // A fragment of 16 queries, from row `row` of the warp on, and 16 (or, as the last step of an odd number of chunks, 8)
 // elements of the head dimension. `queries` is a cursor at row l % 16 and chunk l / 16 of the warp's rows.
@@ -884,9 +882,8 @@ __device__ __forceinline__ void mask_scores(ScoreFragments& s, const Arguments& 
 
 template <bool kMasked>
 __device__ __forceinline__ void kv_step(const Arguments& args, const Sequence& sequence, i32 block, i32 first_row,
-    KvRing& ring,
-                                        const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o,
-                                        const QueryDropout (&dropout)[kRowTiles]) {
+    KvRing& ring, const QueryFragments& q, OnlineSoftmax& softmax, OutputFragments& acc_o,
+    const QueryDropout (&dropout)[kRowTiles]) {
   ScoreFragments acc_s = {};
   ScoreFunction score(args);
   ring.acquire_k();
@@ -951,8 +948,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const char* v = row_pointer(args.v, tile.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
       tile.head_kv * args.v_stride_head, 0);
   KvRing ring{KvStream(args, tile.sequence, k, kElementBytes * args.k_stride_row, blocks.begin),
-      KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin),
-              blocks.end - blocks.begin, shared};
+      KvStream(args, tile.sequence, v, kElementBytes * args.v_stride_row, blocks.begin), blocks.end - blocks.begin,
+      shared};
   ring.prefetch();
 
   cp_async_wait_group<kPrefetchGroups>();

@@ -646,11 +646,10 @@ __device__ __forceinline__ void store_tile_record(u32 record, const PackedTile& 
   const Sequence& sequence = placed.sequence;
   st_shared_v4_b32(record,
       {static_cast<u32>(placed.index.tile), static_cast<u32>(placed.index.batch_head),
-      static_cast<u32>(sequence.first_query),
-                            static_cast<u32>(sequence.stored_queries)});
+      static_cast<u32>(sequence.first_query), static_cast<u32>(sequence.stored_queries)});
   st_shared_v4_b32(record + 16,
       {static_cast<u32>(sequence.batch), static_cast<u32>(sequence.queries), static_cast<u32>(sequence.first_key),
-                                 static_cast<u32>(sequence.keys)});
+      static_cast<u32>(sequence.keys)});
 }
 __device__ __forceinline__ PackedTile load_stored_tile(u32 record) {
   const Vec4 words = ld_shared_v4_b32(record);

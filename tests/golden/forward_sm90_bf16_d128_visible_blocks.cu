@@ -657,8 +657,8 @@ __device__ __forceinline__ u32 attention_mask_tile(u32 shared, i32 stage) {
 __device__ __forceinline__ void copy_attention_mask(const Arguments& args, u32 tile, u32 full, i32 batch, i32 head,
     i32 query, i32 first_key) {
   AttentionMaskPanels::copy(tile, args.attention_mask_map, full, first_key,
-      args.attention_mask_stride_head == 0 ? 0 : head,
-    args.attention_mask_stride_row == 0 ? 0 : query, args.attention_mask_stride_batch == 0 ? 0 : batch);
+      args.attention_mask_stride_head == 0 ? 0 : head, args.attention_mask_stride_row == 0 ? 0 : query,
+      args.attention_mask_stride_batch == 0 ? 0 : batch);
 }
 // The row of a tile that holds what another one needs.
 __device__ __forceinline__ i32 row_of_attention_mask(const Arguments& args, i32 row) {
@@ -1307,8 +1307,7 @@ struct PairTerms {
 
   // Beside the product for S, which nothing of it waits for.
   __device__ __forceinline__ PairTerms(const Arguments& args, const RowsOfWarpgroup& rows, i32 block,
-      Consumer& consumer)
-      : args(args), rows(rows), block(block), consumer(consumer) {
+      Consumer& consumer) : args(args), rows(rows), block(block), consumer(consumer) {
     consumer.wait_pairs();
     load_pairs(args, rows, block * kBlockKv, consumer);
     const PairElements first(args, consumer.shared, consumer.pairs.stage, consumer.index);

@@ -241,8 +241,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_load(u32 to, const Tenso
 // Copies a box to every CTA of `ctas` (a bit each) of the cluster, to the same address, completing on the same barrier
 // of each.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d_load_multicast(u32 to, const TensorMap& map, u32 barrier,
-    u16 ctas, i32 dim, i32 head,
-                                                                       i32 row, i32 batch) {
+    u16 ctas, i32 dim, i32 head, i32 row, i32 batch) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;"
       ::"r"(to), "l"(&map), "r"(barrier), "r"(dim), "r"(head), "r"(row), "r"(batch), "h"(ctas) : "memory");

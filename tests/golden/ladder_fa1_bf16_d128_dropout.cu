@@ -296,8 +296,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -890,16 +889,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
   const Head head(args);
   const i32 warp_row = warp_index() * kWarpRows,
       tiles = (query_count(args, head.sequence) + kRowsPerTile - 1) / kRowsPerTile,
-            blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
+      blocks = QueryTile(args, head.sequence, tiles - 1).blocks.end;
   const u32 shared = shared_base(), q_tile = shared + kQOffset, k_tile = shared + kKOffset, v_tile = shared + kVOffset;
 
   using KvStream = TileStream<kBlockKv, false, kThreads>;
   KvStream k(row_pointer(args.k, head.sequence.key_offset(args.k_stride_batch, args.k_stride_row),
       head.head_kv * args.k_stride_head, 0), kElementBytes * args.k_stride_row, key_count(args, head.sequence),
-             thread_index());
+      thread_index());
   KvStream v(row_pointer(args.v, head.sequence.key_offset(args.v_stride_batch, args.v_stride_row),
       head.head_kv * args.v_stride_head, 0), kElementBytes * args.v_stride_row, key_count(args, head.sequence),
-             thread_index());
+      thread_index());
   for (i32 block = 0; block < blocks; ++block) {
     k.load_next(k_tile);
     v.load_next(v_tile);
@@ -935,8 +934,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_fa1(const _
 #pragma unroll
         for (i32 e = 0; e < 4 * kChunks; ++e) acc_o[0][e / 4][e % 4] *= args.dropout_scale;
         char* o = row_pointer(args.o, head.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
-            head.head * args.o_stride_head,
-                              (tile.first_row + warp_row) * args.o_stride_row);
+            head.head * args.o_stride_head, (tile.first_row + warp_row) * args.o_stride_row);
         store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, q_tile, warp_row, acc_o);
         store_lse(args, head, tile, warp_row, softmax);
       }

@@ -222,8 +222,7 @@ struct TileStream {
 
   __device__ __forceinline__ TileStream(const char* first, i64 row_bytes, i32 existing, i32 worker)
       : chunks{worker}, next(Chunks::kColumns ? first + chunks.row(0) * row_bytes + chunks.chunk(0) * 16 : first),
-        row_bytes(row_bytes),
-        existing(existing) {}
+        row_bytes(row_bytes), existing(existing) {}
 
   __device__ __forceinline__ void load_next(u32 to) {
     const char* at = next;
@@ -437,8 +436,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attune_ladder_values(cons
   cp_async_wait_group<0>();
 
   char* o = row_pointer(args.o, tile.sequence.query_offset(args.o_stride_batch, args.o_stride_row),
-      tile.head * args.o_stride_head,
-                        (tile.first_row + warp_row) * args.o_stride_row);
+      tile.head * args.o_stride_head, (tile.first_row + warp_row) * args.o_stride_row);
   store_output(o, kElementBytes * args.o_stride_row, tile.rows - warp_row, shared + kOOffset, warp_row, acc_o);
 }
 static_assert(sizeof(Arguments) == kArgumentBytes, "the host packs the arguments as this compiler lays them out");

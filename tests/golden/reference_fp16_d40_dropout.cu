@@ -316,8 +316,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const i32 mine = thread_index();
     const double score = mine < count
         ? scaled_score(args, dot_query(shared, k + (first + mine) * args.k_stride_row)) +
-        added_score(args, rows, rows.batch, query.head, position, first + mine)
-                                      : negative_infinity_f64();
+        added_score(args, rows, rows.batch, query.head, position, first + mine) : negative_infinity_f64();
     softmax.add_chunk(shared, score, kept_share(args, rows.batch * args.heads_q + query.head, position, first + mine),
         v + first * args.v_stride_row, args.v_stride_row, count);
   }

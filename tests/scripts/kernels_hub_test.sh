@@ -45,6 +45,8 @@ version = re.search(r"project\(attune VERSION ([\d.]+)", (source / "CMakeLists.t
 attune = kernels.get_local_kernel(hub)
 assert pathlib.Path(attune.__file__).parent == hub / "build/torch-cuda", attune.__file__
 assert attune.version() == version, attune.version()
+missing = {path.name for path in (source / "bindings/python/attune_kernels").iterdir() if path.is_file()} - {path.name for path in (hub / "build/torch-cuda").iterdir()}
+assert not missing, f"the repository lacks {missing} of the package"
 assert attune._library.candidates()[0].startswith(str(hub)), attune._library.candidates()
 try:
     attune.prepare(*[Tensor((2, 4, 100, 64)) for _ in range(3)])

@@ -117,11 +117,11 @@ class Checked:
             if len(grads) != 3 + len(of_terms):
                 raise ValueError(f"grads has {len(grads)} elements: it must have {3 + len(of_terms)}, the gradients of "
                                  + ", ".join(["q", "k", "v", *(term.name for term in of_terms)]))
-            for place, term in enumerate(of_terms, 3):
-                self._check_term(term, f"grads[{place}]", grads[place])
-                if term.name == "bias" and (grads[place].shape != self.differentiated_bias.shape
-                                            or grads[place].dtype != self.differentiated_bias.dtype):
-                    raise ValueError(f"grads[{place}] must have the shape and the type of bias")
+            for index, term in enumerate(of_terms, 3):
+                self._check_term(term, f"grads[{index}]", grads[index])
+                if term.name == "bias" and (grads[index].shape != self.differentiated_bias.shape
+                                            or grads[index].dtype != self.differentiated_bias.dtype):
+                    raise ValueError(f"grads[{index}] must have the shape and the type of bias")
             self.check_like("grads[0]", grads[0], "q", self.q)
             self.check_like("grads[1]", grads[1], "k", self.k)
             self.check_like("grads[2]", grads[2], "v", self.v)

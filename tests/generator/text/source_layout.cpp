@@ -77,6 +77,13 @@ TEST_CASE("long lines of code are broken where brackets are nested least", "[nog
         "  f(" + kLong + " >> 2, u >> 3);\n      g(" + kOther + ");\n");
 }
 
+TEST_CASE("what continues a line that is too long is broken with it", "[nogpu]") {
+  CHECK(laid_out("void f(i32 " + kLong + ", i32 " + kOther + ",\n          i32 a) {\n") ==
+        "void f(i32 " + kLong + ",\n    i32 " + kOther + ", i32 a) {\n");
+  const std::string fits = "void f(i32 a,\n       i32 b) {\n";
+  CHECK(laid_out(fits) == fits);
+}
+
 TEST_CASE("literals, directives and what continues behind a backslash stay as they are", "[nogpu]") {
   for (const std::string& line :
        {"  f(\"" + kLong + ", " + kOther + " // \");\n", "#define F(a) " + kLong + ", " + kOther + "\n",
